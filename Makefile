@@ -1,0 +1,71 @@
+# demo  installs and shows policies, simulated and live     test   installs what tests need and runs everything
+# rpc   writes the gRPC stubs from protos/                   check  linter and type checker
+# bench runs benchmarks/*.py                                 clean  removes whatever was built
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+WORKERS ?= 2
+
+BIN := $(VENV)/bin
+PROTOS := $(shell find protos -name '*.proto')
+BUILD_INPUTS := setup.cfg setup.py pyproject.toml protos/generate.py $(PROTOS)
+BENCHMARKS := $(wildcard benchmarks/*.py)
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help demo test rpc check bench clean
+
+# One line a package while pip works; its errors pass unchanged.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install
+SHORTEN := sed -n -u -e 's/^Collecting \([A-Za-z0-9_.-]*\).*/  \1/p' -e 's/^Installing collected.*/  installing/p'
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { echo "no python3 found: apt-get install python3 python3-venv" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is older than 3.11: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || "$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null \
+		|| { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "making $(VENV)"; "$(PYTHON)" -m venv $(VENV); }
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made $(BUILD_INPUTS)
+	@echo "installing cluster-exp (about a minute)"
+	@$(PIP) -e . | $(SHORTEN)
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.made $(BUILD_INPUTS)
+	@echo "installing cluster-exp and its test tools (about two minutes)"
+	@$(PIP) -e '.[test]' | $(SHORTEN)
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-rpc: $(VENV)/.made setup.cfg
+	@echo "installing the stub generator"
+	@$(PIP) -e '.[rpc]' | $(SHORTEN)
+	@touch $@
+
+demo: $(VENV)/.installed
+	@$(BIN)/python run.py demo
+
+rpc: $(VENV)/.installed-rpc
+	@$(BIN)/python protos/generate.py
+
+check: $(VENV)/.installed-test
+	@$(BIN)/ruff check --quiet . && echo "ruff: clean"
+	@$(BIN)/mypy
+
+test: check
+	@$(BIN)/pytest -q -n $(WORKERS) --cov --cov-report=term:skip-covered
+
+ifneq ($(BENCHMARKS),)
+bench: $(VENV)/.installed
+	@for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python $$file; done
+endif
+
+clean:
+	@rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find cluster_exp tests protos benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find cluster_exp -name '*_pb2.py' -o -name '*_pb2.pyi' -o -name '*_pb2_grpc.py' | xargs -r rm -f
