@@ -1,0 +1,1 @@
+"""The command line: one parser for run.py, calc.py and cluster-exp."""

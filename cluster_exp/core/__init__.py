@@ -1,0 +1,1 @@
+"""The scheduler's core: state, admission, placement, reconcile. No clock, network, disk or process."""

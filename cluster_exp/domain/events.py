@@ -1,0 +1,125 @@
+"""Everything that can happen. Events enter the core through `Scheduler.handle`, one at a time.
+
+Events of one instant are handled in the order of `EVENT_ORDER`; within a kind, in the order in which they were
+reported.
+"""
+
+from dataclasses import dataclass
+
+from cluster_exp.domain.cluster import NodeSpec
+from cluster_exp.domain.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """Several jobs report how far they are. The tuples are parallel: one batch is one report."""
+
+    time_s: float
+    job_ids: tuple[str, ...]
+    remaining_iterations: tuple[float, ...]  # may be fractional in a simulation
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """A launched job runs."""
+
+    time_s: float
+    job_id: str
+    generation: int  # of the launch that this answers
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinished:
+    """A job did all its iterations and left."""
+
+    time_s: float
+    job_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobPreempted:
+    """A job left its GPUs at an iteration's end, as it was told, or was evicted."""
+
+    time_s: float
+    job_id: str
+    generation: int
+    remaining_iterations: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """A job ended by itself, short of its iterations."""
+
+    time_s: float
+    job_id: str
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """A user wants a job gone."""
+
+    time_s: float
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobArrived:
+    """A job is submitted."""
+
+    time_s: float
+    job: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJoined:
+    """A node's worker registered: its GPUs can be used."""
+
+    time_s: float
+    node: int  # node id
+    spec: NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A node's worker is gone, and with it whatever ran there."""
+
+    time_s: float
+    node: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDue:
+    """Plan now: the driver posts it after a batch of events, or when a round begins."""
+
+    time_s: float
+
+
+Event = (
+    Progressed
+    | JobStarted
+    | JobFinished
+    | JobPreempted
+    | JobFailed
+    | CancelRequested
+    | JobArrived
+    | WorkerJoined
+    | WorkerLost
+    | PlanDue
+)
+
+EVENT_ORDER: tuple[type, ...] = (
+    WorkerJoined,
+    Progressed,
+    JobStarted,
+    JobFinished,
+    JobFailed,
+    JobPreempted,
+    CancelRequested,
+    WorkerLost,
+    JobArrived,
+    PlanDue,
+)

@@ -1,0 +1,25 @@
+"""What a scheduling policy is."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from cluster_exp.domain.plan import Plan
+from cluster_exp.domain.snapshot import Snapshot
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A pure function from a snapshot (and its own last memory) to a plan.
+
+    It keeps nothing between calls, reads no clock and draws no random numbers: the same arguments give the same
+    plan. What it wants to remember goes into `Plan.memory` (JSON values) and comes back at the next call.
+    """
+
+    name: str  # as in the registry
+    reads: frozenset[str]  # gated columns that it reads; all others are NaN to it
+    learns: bool  # whether it reads `Snapshot.ended`
+    plans_rates: bool  # whether members of its groups advance at rates of their own, not in lockstep
+
+    def plan(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Plan:
+        """Decides who runs with whom; `memory` is empty at the first call."""
+        ...

@@ -1,0 +1,1 @@
+"""Readers of traces, clusters and profiles; errors name file:line:column."""

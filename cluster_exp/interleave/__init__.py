@@ -1,0 +1,1 @@
+"""The interleaving model: cycle time, efficiency, orders, rates, grouping."""

@@ -1,0 +1,1 @@
+"""Scheduling policies: one file a family, one row each in the registry."""

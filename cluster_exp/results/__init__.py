@@ -1,0 +1,1 @@
+"""What a run leaves: journal, job.csv, metrics, tables."""

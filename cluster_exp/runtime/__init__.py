@@ -1,0 +1,1 @@
+"""The live runtime: master, workers, trainers."""

@@ -1,0 +1,1 @@
+"""The simulator: the core under a virtual clock and a performance model."""
