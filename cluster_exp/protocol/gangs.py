@@ -1,0 +1,111 @@
+"""Jobs as their nodes report them: the parts of a job that spans nodes become one job's events. No I/O."""
+
+from dataclasses import dataclass, field
+
+from cluster_exp.domain.actions import Launch
+from cluster_exp.domain.events import Event, JobFailed, JobFinished, JobPreempted, JobStarted, Progressed
+from cluster_exp.protocol.messages import FINAL_REPORTS, PreemptOrder, ReportKind, TrainerReport
+
+
+@dataclass(slots=True)
+class Gang:
+    """The parts of one launch, one a node."""
+
+    generation: int
+    iterations: int
+    done: dict[int, int]  # iterations done of the whole job, by node
+    starting: set[int]  # nodes that have not reported a start
+    present: set[int]  # nodes where it has not left
+    stopping: bool = False  # its parts were told to stop
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def remaining(self) -> int:
+        """Iterations that its slowest part still has to do."""
+        return self.iterations - min(self.done.values())
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What reports lead to."""
+
+    events: list[Event] = field(default_factory=list)
+    orders: list[tuple[int, PreemptOrder]] = field(default_factory=list)  # (node id, order)
+
+
+class Gangs:
+    """All launches whose parts have not all left."""
+
+    def __init__(self) -> None:
+        self._gangs: dict[str, Gang] = {}
+
+    def launch(self, action: Launch, iterations_done: int) -> None:
+        """Notes a launch; reports of the job's earlier launches count no longer."""
+        nodes = [share.node for share in action.allotment.shares]
+        self._gangs[action.job.job_id] = Gang(
+            action.generation,
+            action.job.iterations,
+            dict.fromkeys(nodes, iterations_done),
+            set(nodes),
+            set(nodes),
+        )
+
+    def stop(self, job_id: str, generation: int) -> list[tuple[int, PreemptOrder]]:
+        """The orders that stop a launch, one a node; none when it is not there."""
+        gang = self._gangs.get(job_id)
+        if gang is None or gang.generation != generation:
+            return []
+        gang.stopping = True
+        return [(node, PreemptOrder(job_id, generation)) for node in sorted(gang.present)]
+
+    def report(self, node: int, reports: tuple[TrainerReport, ...], now_s: float) -> Outcome:
+        """What a node's reports mean; reports of strangers and of earlier launches mean nothing."""
+        outcome = Outcome()
+        progressed: dict[str, float] = {}
+        for report in reports:
+            gang = self._gangs.get(report.job_id)
+            if gang is None or gang.generation != report.generation or node not in gang.present:
+                continue
+            gang.done[node] = max(gang.done[node], min(report.iterations_done, gang.iterations))
+            progressed[report.job_id] = float(gang.remaining)
+            if report.kind is ReportKind.STARTED and node in gang.starting:
+                gang.starting.discard(node)
+                if not gang.starting:
+                    outcome.events.append(JobStarted(now_s, report.job_id, gang.generation))
+            elif report.kind in FINAL_REPORTS:
+                self._part_left(node, report, gang, outcome, now_s)
+        if progressed:
+            event = Progressed(now_s, tuple(progressed), tuple(progressed.values()))
+            outcome.events.insert(0, event)
+        return outcome
+
+    def lose(self, node: int) -> list[tuple[int, PreemptOrder]]:
+        """Forgets every launch with a part on a lost node; returns the orders that stop its other parts."""
+        orders = []
+        for job_id, gang in list(self._gangs.items()):
+            if node in gang.done:
+                orders += [other for other in self.stop(job_id, gang.generation) if other[0] != node]
+                del self._gangs[job_id]
+        return orders
+
+    def _part_left(
+        self, node: int, report: TrainerReport, gang: Gang, outcome: Outcome, now_s: float
+    ) -> None:
+        gang.present.discard(node)
+        if report.kind is ReportKind.FINISHED:
+            gang.done[node] = gang.iterations
+        if report.kind is ReportKind.FAILED:
+            gang.failures.append(report.reason)
+        if not gang.present:
+            del self._gangs[report.job_id]
+            outcome.events.append(_end_of(gang, report.job_id, now_s))
+        elif report.kind is not ReportKind.FINISHED and not gang.stopping:
+            outcome.orders += self.stop(report.job_id, gang.generation)
+
+
+def _end_of(gang: Gang, job_id: str, now_s: float) -> Event:
+    if gang.failures:
+        return JobFailed(now_s, job_id, gang.generation, gang.failures[0])
+    if gang.remaining == 0:
+        return JobFinished(now_s, job_id, gang.generation)
+    return JobPreempted(now_s, job_id, gang.generation, float(gang.remaining))
