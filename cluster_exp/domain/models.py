@@ -51,4 +51,3 @@ class Trial(Protocol):
     def take(self, num_gpu: int) -> bool:
         """Places a group that needs `num_gpu` GPUs and returns True, or returns False and changes nothing."""
         ...
-

@@ -15,10 +15,25 @@ class Policy(Protocol):
     plan. What it wants to remember goes into `Plan.memory` (JSON values) and comes back at the next call.
     """
 
-    name: str  # as in the registry
-    reads: frozenset[str]  # gated columns that it reads; all others are NaN to it
-    learns: bool  # whether it reads `Snapshot.ended`
-    plans_rates: bool  # whether members of its groups advance at rates of their own, not in lockstep
+    @property
+    def name(self) -> str:
+        """Name as in the registry."""
+        ...
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Gated columns that it reads; all others are NaN to it."""
+        ...
+
+    @property
+    def learns(self) -> bool:
+        """Whether it reads `Snapshot.ended`."""
+        ...
+
+    @property
+    def plans_rates(self) -> bool:
+        """Whether members of its groups advance at rates of their own, not in lockstep."""
+        ...
 
     def plan(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Plan:
         """Decides who runs with whom; `memory` is empty at the first call."""

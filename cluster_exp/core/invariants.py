@@ -1,0 +1,37 @@
+"""What must hold after every event."""
+
+from collections.abc import Mapping
+
+from cluster_exp.core.groups import RunningGroup
+from cluster_exp.core.state import JobTable, Nodes
+from cluster_exp.domain.errors import InvariantError
+from cluster_exp.domain.resources import MAX_GROUP_SIZE
+
+
+def check_holders(jobs: JobTable, nodes: Nodes, groups: Mapping[int, RunningGroup]) -> None:
+    """Raises InvariantError unless GPUs, jobs and groups belong to one another as they should.
+
+    A job that holds GPUs has as many as it asked for, on nodes that are up; no GPU belongs to guaranteed jobs of two
+    groups; every job that holds GPUs is in exactly one group, of at most four.
+    """
+    sizes = nodes.sizes
+    owners: dict[tuple[int, int], int] = {}
+    for slot in jobs.holders:
+        job = jobs.live[slot]
+        if job.allotment is None:
+            raise InvariantError(f"job {job.spec.job_id} is {job.history[-1].name} without GPUs")
+        if job.allotment.num_gpu != job.spec.num_gpu:
+            raise InvariantError(f"job {job.spec.job_id} has {job.allotment.num_gpu} of {job.spec.num_gpu} GPUs")
+        group = int(jobs.int_column("group")[slot])
+        if group not in groups or slot not in groups[group].members:
+            raise InvariantError(f"job {job.spec.job_id} is not in its group {group}")
+        for node, gpu in job.allotment.gpus:
+            if gpu >= sizes.get(node, 0):
+                raise InvariantError(f"job {job.spec.job_id} holds GPU {node}/{gpu}, which is not there")
+            if owners.setdefault((node, gpu), group) != group:
+                raise InvariantError(f"groups {owners[(node, gpu)]} and {group} both hold GPU {node}/{gpu}")
+    members = [slot for group in groups.values() for slot in group.members]
+    if sorted(members) != sorted(jobs.holders):
+        raise InvariantError("a job holds GPUs outside a group, or is in two groups")
+    if any(len(group.members) > MAX_GROUP_SIZE for group in groups.values()):
+        raise InvariantError(f"a group has more than {MAX_GROUP_SIZE} jobs")

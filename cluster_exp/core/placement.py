@@ -1,0 +1,254 @@
+"""Placement: on which nodes and GPUs the groups of a plan go.
+
+A named strategy is a fit (how many GPUs of which nodes a group gets) and whether groups stay where they run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster_exp.domain.allotment import Allotment, NodeShare
+from cluster_exp.domain.plan import Misfit
+
+Counts = dict[int, int]  # GPUs by node id
+Parts = list[tuple[int, int]]  # (node id, GPUs) for one group
+Fit = Callable[[Mapping[int, int], Mapping[int, int], int], Parts | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One group that wants GPUs."""
+
+    num_gpu: int
+    current: Allotment | None = None  # where (most of) it runs now
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A named strategy."""
+
+    name: str
+    description: str
+    fit: Fit
+    keeps: bool  # a group that runs stays where it is, if the plan can be placed so
+
+
+def _whole_nodes(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) -> tuple[Parts, int]:
+    """Idle nodes for a group wider than a node, largest and lowest first, and how many GPUs remain to be found."""
+    parts: Parts = []
+    for node in sorted(sizes, key=lambda node: (-sizes[node], node)):
+        if free[node] == sizes[node] <= num_gpu:
+            parts.append((node, sizes[node]))
+            num_gpu -= sizes[node]
+            if num_gpu == 0:
+                break
+    return parts, num_gpu
+
+
+def _spread_fit(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int, best: bool) -> Parts | None:
+    parts: Parts = []
+    if num_gpu > max(sizes.values(), default=0):
+        parts, num_gpu = _whole_nodes(free, sizes, num_gpu)
+        if num_gpu == 0:
+            return sorted(parts)
+    taken = {node for node, _ in parts}
+    roomy = [node for node in sizes if node not in taken and free[node] >= num_gpu]
+    if not roomy:
+        return None
+    node = min(roomy, key=lambda node: (free[node], node)) if best else min(roomy)
+    return sorted([*parts, (node, num_gpu)])
+
+
+def consolidated_fit(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) -> Parts | None:
+    """Up to a node's size: the fullest node with room. Larger: whole idle nodes, the remainder on one more."""
+    return _spread_fit(free, sizes, num_gpu, best=True)
+
+
+def yarn_fit(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) -> Parts | None:
+    """Up to a node's size: the first node with room. Larger: whole idle nodes, the remainder on the first other.
+
+    As in the simulator published with Muri (SIGCOMM'22).
+    """
+    return _spread_fit(free, sizes, num_gpu, best=False)
+
+
+def count_fit(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) -> Parts | None:
+    """Any free GPUs, lowest nodes first: nodes do not matter."""
+    parts: Parts = []
+    for node in sorted(sizes):
+        if num_gpu == 0:
+            break
+        count = min(num_gpu, free[node])
+        if count:
+            parts.append((node, count))
+            num_gpu -= count
+    return parts if num_gpu == 0 else None
+
+
+PLACEMENTS = {
+    placement.name: placement
+    for placement in (
+        Placement("consolidated", "fullest node with room; larger on whole nodes", consolidated_fit, keeps=True),
+        Placement("yarn", "first node with room, all anew at every plan, as published", yarn_fit, keeps=False),
+        Placement("count", "any free GPUs, nodes do not matter", count_fit, keeps=True),
+    )
+}
+
+
+class ClusterTrial:
+    """An imagined, at first empty, cluster (`domain.models.Trial`)."""
+
+    def __init__(self, sizes: Mapping[int, int], fit: Fit) -> None:
+        self._sizes = sizes
+        self._free = dict(sizes)
+        self._fit = fit
+        self._free_gpus = sum(sizes.values())
+
+    @property
+    def free_gpus(self) -> int:
+        """GPUs not taken yet."""
+        return self._free_gpus
+
+    def take(self, num_gpu: int) -> bool:
+        """Places a group that needs `num_gpu` GPUs, or returns False and changes nothing."""
+        if num_gpu > self._free_gpus:
+            return False
+        parts = self._fit(self._free, self._sizes, num_gpu)
+        if parts is None:
+            return False
+        for node, count in parts:
+            self._free[node] -= count
+        self._free_gpus -= num_gpu
+        return True
+
+
+class GpuPool:
+    """GPU ids that are free, by node."""
+
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        self.sizes = sizes
+        self.free: Counts = dict(sizes)
+        self._ids = {node: list(range(size)) for node, size in sizes.items()}
+
+    def claim(self, allotment: Allotment) -> bool:
+        """Takes exactly these GPUs, or returns False and changes nothing if one is taken or its node is gone."""
+        for share in allotment.shares:
+            ids = self._ids.get(share.node)
+            if ids is None or not set(share.gpus) <= set(ids):
+                return False
+        for share in allotment.shares:
+            for gpu in share.gpus:
+                self._ids[share.node].remove(gpu)
+            self.free[share.node] -= len(share.gpus)
+        return True
+
+    def take(self, parts: Parts) -> Allotment:
+        """Takes the lowest free ids of each node."""
+        shares = []
+        for node, count in parts:
+            ids = self._ids[node]
+            shares.append(NodeShare(node, tuple(ids[:count])))
+            del ids[:count]
+            self.free[node] -= count
+        return Allotment(tuple(shares))
+
+
+def place(
+    requests: Sequence[Request],
+    sizes: Mapping[int, int],
+    placement: Placement,
+    misfit: Misfit,
+    pinned: bool,
+) -> list[Allotment | None]:
+    """Gives each group of a plan its GPUs, or None where it has to wait.
+
+    Groups are admitted in the order of the plan on an empty cluster (`pinned`: beside the running ones, which stay
+    where they are). Then they are placed so that as many as possible stay where they run: first all that run stay;
+    if someone then finds no room, anew by size, descending, each at its present place if that is still free; if
+    even that fails, in the plan's order, which is known to fit.
+
+    Args:
+        requests: one a group, in the order of the plan.
+        sizes: GPUs of each node that is up, by node id.
+        placement: the strategy.
+        misfit: what follows a group that does not fit.
+        pinned: whether running groups may not be moved or stopped.
+    """
+    if pinned:
+        return _place_pinned(requests, sizes, placement.fit, misfit)
+    admitted = _admit(requests, sizes, placement.fit, misfit)
+    by_size = sorted(admitted, key=lambda i: -requests[i].num_gpu)
+    attempts = [_keep_then_fit, _largest_first] if placement.keeps else []
+    for attempt in attempts:
+        allotments = attempt(requests, sizes, placement.fit, by_size)
+        if allotments is not None:
+            return [allotments.get(i) for i in range(len(requests))]
+    pool = GpuPool(sizes)
+    result: list[Allotment | None] = [None] * len(requests)
+    for i in admitted:
+        parts = placement.fit(pool.free, sizes, requests[i].num_gpu)
+        result[i] = pool.take(parts) if parts is not None else None
+    return result
+
+
+def _admit(requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, misfit: Misfit) -> list[int]:
+    trial = ClusterTrial(sizes, fit)
+    admitted = []
+    for i, request in enumerate(requests):
+        if trial.take(request.num_gpu):
+            admitted.append(i)
+        elif misfit is Misfit.STOP or trial.free_gpus == 0:
+            break
+    return admitted
+
+
+def _place_pinned(
+    requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, misfit: Misfit
+) -> list[Allotment | None]:
+    pool = GpuPool(sizes)
+    result: list[Allotment | None] = [None] * len(requests)
+    for i, request in enumerate(requests):
+        if request.current is not None and pool.claim(request.current):
+            result[i] = request.current
+    for i, request in enumerate(requests):
+        if result[i] is None:
+            parts = fit(pool.free, sizes, request.num_gpu)
+            if parts is not None:
+                result[i] = pool.take(parts)
+            elif misfit is Misfit.STOP:
+                break
+    return result
+
+
+def _keep_then_fit(
+    requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, by_size: Sequence[int]
+) -> dict[int, Allotment] | None:
+    pool = GpuPool(sizes)
+    result: dict[int, Allotment] = {}
+    for i in by_size:
+        current = requests[i].current
+        if current is not None and pool.claim(current):
+            result[i] = current
+    for i in by_size:
+        if i not in result:
+            parts = fit(pool.free, sizes, requests[i].num_gpu)
+            if parts is None:
+                return None
+            result[i] = pool.take(parts)
+    return result
+
+
+def _largest_first(
+    requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, by_size: Sequence[int]
+) -> dict[int, Allotment] | None:
+    pool = GpuPool(sizes)
+    result: dict[int, Allotment] = {}
+    for i in by_size:
+        current = requests[i].current
+        if current is not None and pool.claim(current):
+            result[i] = current
+            continue
+        parts = fit(pool.free, sizes, requests[i].num_gpu)
+        if parts is None:
+            return None
+        result[i] = pool.take(parts)
+    return result

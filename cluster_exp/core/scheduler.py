@@ -1,0 +1,390 @@
+"""The scheduler: `handle(event)` is the only way in which its state changes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cluster_exp.core.groups import Difference, RunningGroup, TargetGroup, compare, current_of
+from cluster_exp.core.invariants import check_holders
+from cluster_exp.core.placement import ClusterTrial, Placement, Request, place
+from cluster_exp.core.state import JobTable, Nodes
+from cluster_exp.domain.actions import (
+    Action,
+    GroupMember,
+    JobRecord,
+    Launch,
+    Preempt,
+    RecordEnd,
+    SetTurns,
+    TurnGroup,
+    Wake,
+)
+from cluster_exp.domain.allotment import Allotment
+from cluster_exp.domain.cluster import ClusterSpec
+from cluster_exp.domain.errors import InvariantError
+from cluster_exp.domain.events import (
+    CancelRequested,
+    Event,
+    JobArrived,
+    JobFailed,
+    JobFinished,
+    JobPreempted,
+    JobStarted,
+    PlanDue,
+    Progressed,
+    WorkerJoined,
+    WorkerLost,
+)
+from cluster_exp.domain.job import FINAL, JobStatus
+from cluster_exp.domain.models import SpeedModel
+from cluster_exp.domain.plan import Plan
+from cluster_exp.domain.policy import Policy
+from cluster_exp.domain.resources import MAX_GROUP_SIZE, NUM_RESOURCES
+from cluster_exp.domain.snapshot import GATED_COLUMNS, Snapshot
+
+
+class Scheduler:
+    """Jobs, nodes, running groups and the plan in force.
+
+    Neither the simulator nor the runtime changes any of it but through `handle`. The same events give the same
+    actions.
+    """
+
+    def __init__(self, policy: Policy, speed: SpeedModel, placement: Placement) -> None:
+        self._policy = policy
+        self._speed = speed
+        self._placement = placement
+        self._nodes = Nodes()
+        self._jobs = JobTable(speed)
+        self._groups: dict[int, RunningGroup] = {}
+        self._next_group = 0
+        self._targets: list[TargetGroup] = []  # wanted groups that wait for GPUs that others still hold
+        self._memory: Mapping[str, Any] = {}
+        self._now_s = 0.0
+        self._handlers: dict[type, Callable[..., list[Action]]] = {
+            Progressed: self._on_progressed,
+            JobStarted: self._on_started,
+            JobFinished: self._on_finished,
+            JobPreempted: self._on_preempted,
+            JobFailed: self._on_failed,
+            CancelRequested: self._on_cancel,
+            JobArrived: self._on_arrived,
+            WorkerJoined: self._on_worker_joined,
+            WorkerLost: self._on_worker_lost,
+            PlanDue: self._on_plan_due,
+        }
+
+    @property
+    def num_live(self) -> int:
+        """Jobs that have arrived and not ended."""
+        return len(self._jobs.live)
+
+    def handle(self, event: Event) -> list[Action]:
+        """Applies one event and returns what is to be done, in the order in which it is to be done.
+
+        An event of an earlier launch of a job (its generation is not the present one) and one of a job that is
+        not live change nothing.
+
+        Raises:
+            InvariantError: the event or the policy's plan contradicts the state; events out of time order.
+        """
+        if event.time_s < self._now_s:
+            raise InvariantError(f"time runs backwards: {event} after {self._now_s} s")
+        self._now_s = event.time_s
+        return self._handlers[type(event)](event)
+
+    def snapshot(self) -> Snapshot:
+        """What the policy sees now."""
+        jobs, reads = self._jobs, self._policy.reads
+        return Snapshot(
+            now_s=self._now_s,
+            jobs=jobs.jobs,
+            seq=jobs.int_view("seq"),
+            status=jobs.int_view("status"),
+            num_gpu=jobs.int_view("num_gpu"),
+            profile_class=jobs.int_view("profile_class"),
+            group=jobs.int_view("group"),
+            columns={name: jobs.float_view(name) if name in reads else jobs.hidden for name in GATED_COLUMNS},
+            profiles=tuple(jobs.profiles),
+            cluster=ClusterSpec(tuple(self._nodes.specs[node] for node in sorted(self._nodes.specs))),
+            speed=self._speed,
+            trial=lambda: ClusterTrial(self._nodes.sizes, self._placement.fit),
+            allotments=self._running(),
+            ended=tuple(jobs.ended) if self._policy.learns else (),
+            changed=frozenset(jobs.changed),
+        )
+
+    def check(self) -> None:
+        """Raises InvariantError when the state contradicts itself; for tests and simulations with checks on."""
+        check_holders(self._jobs, self._nodes, self._groups)
+
+    # Events
+
+    def _on_arrived(self, event: JobArrived) -> list[Action]:
+        self._jobs.add(event.job)
+        return []
+
+    def _on_progressed(self, event: Progressed) -> list[Action]:
+        for job_id, remaining in zip(event.job_ids, event.remaining_iterations, strict=True):
+            slot = self._jobs.slot_of.get(job_id)
+            if slot is not None and slot in self._jobs.holders:
+                self._jobs.set_remaining(slot, remaining)
+        return []
+
+    def _on_started(self, event: JobStarted) -> list[Action]:
+        slot = self._current(event.job_id, event.generation)
+        if slot is not None and self._jobs.status(slot) is JobStatus.LAUNCHING:
+            self._jobs.move(slot, JobStatus.RUNNING)
+        return []
+
+    def _on_finished(self, event: JobFinished) -> list[Action]:
+        slot = self._current(event.job_id, event.generation)
+        if slot is None:
+            return []
+        self._jobs.set_remaining(slot, 0.0)
+        return self._leave(slot, JobStatus.FINISHED, "")
+
+    def _on_failed(self, event: JobFailed) -> list[Action]:
+        slot = self._current(event.job_id, event.generation)
+        return [] if slot is None else self._leave(slot, JobStatus.FAILED, event.reason)
+
+    def _on_preempted(self, event: JobPreempted) -> list[Action]:
+        slot = self._current(event.job_id, event.generation)
+        if slot is None:
+            return []
+        self._jobs.set_remaining(slot, event.remaining_iterations)
+        if self._jobs.live[slot].cancelled:
+            return self._leave(slot, JobStatus.CANCELLED, "cancelled by its user")
+        self._jobs.int_column("preempted")[slot] += 1
+        return self._leave(slot, JobStatus.PENDING, "")
+
+    def _on_cancel(self, event: CancelRequested) -> list[Action]:
+        slot = self._jobs.slot_of.get(event.job_id)
+        if slot is None:
+            return []
+        job = self._jobs.live[slot]
+        job.cancelled = True
+        if slot not in self._jobs.holders:
+            return self._end(slot, JobStatus.CANCELLED, "cancelled by its user")
+        return [] if self._jobs.status(slot) is JobStatus.PREEMPTING else [self._preempt(slot, "cancelled")]
+
+    def _on_worker_joined(self, event: WorkerJoined) -> list[Action]:
+        self._nodes.specs[event.node] = event.spec
+        return []
+
+    def _on_worker_lost(self, event: WorkerLost) -> list[Action]:
+        self._nodes.specs.pop(event.node, None)
+        self._targets = [target for target in self._targets if not target.uses(event.node)]
+        actions: list[Action] = []
+        for slot in list(self._jobs.holders):
+            allotment = self._jobs.live[slot].allotment
+            if allotment is not None and any(share.node == event.node for share in allotment.shares):
+                actions += self._leave(slot, JobStatus.PENDING, event.reason)
+        return actions
+
+    def _on_plan_due(self, event: PlanDue) -> list[Action]:
+        jobs = self._jobs
+        jobs.count_until(event.time_s, jobs.holders)
+        plan = self._policy.plan(self.snapshot(), self._memory)
+        jobs.changed.clear()
+        self._check_plan(plan)
+        self._memory = plan.memory
+        running = self._running()
+        self._targets = self._place(plan, running)
+        actions = self._tell_leavers(compare(self._targets, running, self._leaving()), plan.reason)
+        actions += self._activate()
+        if plan.wake_s is not None:
+            actions.append(Wake(event.time_s, plan.wake_s))
+        return actions
+
+    # From a plan to a target
+
+    def _check_plan(self, plan: Plan) -> None:
+        seen: set[int] = set()
+        for group in plan.groups:
+            offsets = set(group.offsets)
+            if not 1 <= len(group.jobs) <= MAX_GROUP_SIZE or len(group.offsets) != len(group.jobs):
+                raise InvariantError(f"{self._policy.name} plans a group of {len(group.jobs)} jobs: {group}")
+            if len(offsets) != len(group.jobs) or not offsets <= set(range(NUM_RESOURCES)):
+                raise InvariantError(f"{self._policy.name} plans offsets that are not distinct in 0..3: {group}")
+            for slot in group.jobs:
+                if slot in seen or slot not in self._jobs.live:
+                    raise InvariantError(f"{self._policy.name} plans slot {slot} twice, or it holds no job")
+                seen.add(slot)
+
+    def _place(self, plan: Plan, running: Mapping[int, Allotment]) -> list[TargetGroup]:
+        leaving = self._leaving()
+        num_gpu = self._jobs.int_column("num_gpu")
+        implicit = [group for group in plan.groups if group.allotments is None]
+        requests = [
+            Request(int(num_gpu[group.jobs[0]]), current_of(group.jobs, running, leaving)) for group in implicit
+        ]
+        placed = iter(place(requests, self._nodes.sizes, self._placement, plan.misfit, plan.pinned))
+        targets = []
+        for group in plan.groups:
+            allotments = group.allotments
+            if allotments is None:
+                allotment = next(placed)
+                allotments = (allotment,) * len(group.jobs) if allotment is not None else None
+            if allotments is not None:
+                targets.append(TargetGroup(group, allotments))
+        return targets
+
+    # Reconcile
+
+    def _tell_leavers(self, difference: Difference, reason: str) -> list[Action]:
+        actions: list[Action] = []
+        for slot in difference.stopped:
+            actions.append(self._preempt(slot, f"not planned now {reason}".strip()))
+        for slot in difference.moved:
+            actions.append(self._preempt(slot, f"moves {reason}".strip()))
+        return actions
+
+    def _activate(self) -> list[Action]:
+        """Starts every wanted group that waits for no leaving job: for none of its own, and for nobody's GPUs."""
+        leaving = self._leaving()
+        blocked = {gpu for slot in leaving for gpu in self._allotment(slot).gpus}
+        actions: list[Action] = []
+        waiting = []
+        for target in self._targets:
+            if leaving and (target.needs_jobs(leaving) or target.needs_gpus(blocked)):
+                waiting.append(target)
+            else:
+                actions += self._start_group(target)
+        self._targets = waiting
+        return actions
+
+    def _start_group(self, target: TargetGroup) -> list[Action]:
+        holders = self._jobs.holders
+        groups = self._jobs.int_column("group")
+        members = target.members
+        kept = [slot for slot in members if slot in holders]
+        group_id = int(groups[kept[0]]) if kept else self._next_group
+        group = self._groups.get(group_id)
+        if group is None:
+            self._next_group += 1
+            group = self._groups[group_id] = RunningGroup(group_id, 0, {})
+        if list(group.members.items()) == list(members.items()):
+            return []
+        group.members = members
+        launches: list[Action] = [
+            self._launch(slot, group, allotment, target.plan.reason)
+            for slot, allotment in zip(target.plan.jobs, target.allotments, strict=True)
+            if slot not in holders
+        ]
+        for slot in kept:
+            self._join(slot, group)
+        return [self._announce(group, target.plan.reason), *launches]
+
+    def _join(self, slot: int, group: RunningGroup) -> None:
+        """Moves a kept job out of the group it was in, if that is another."""
+        groups = self._jobs.int_column("group")
+        former = self._groups.get(int(groups[slot]))
+        if former is not None and former is not group:
+            former.members.pop(slot, None)
+            if not former.members:
+                del self._groups[former.group_id]
+        groups[slot] = group.group_id
+
+    def _announce(self, group: RunningGroup, reason: str) -> SetTurns:
+        group.version += 1
+        generation = self._jobs.int_column("generation")
+        members = tuple(
+            GroupMember(self._jobs.live[slot].spec.job_id, offset, int(generation[slot]))
+            for slot, offset in group.members.items()
+        )
+        lead = min(self._allotment(slot).lead_node for slot in group.members)
+        return SetTurns(self._now_s, TurnGroup(group.group_id, group.version, members, lead), reason)
+
+    def _launch(self, slot: int, group: RunningGroup, allotment: Allotment, reason: str) -> Launch:
+        jobs = self._jobs
+        job = jobs.live[slot]
+        job.allotment = allotment
+        jobs.move(slot, JobStatus.LAUNCHING)
+        jobs.int_column("group")[slot] = group.group_id
+        jobs.int_column("generation")[slot] += 1
+        starts = jobs.float_column("starts")
+        if starts[slot] == 0:
+            jobs.float_column("first_start_s")[slot] = self._now_s
+        starts[slot] += 1
+        jobs.float_column("counted_until_s")[slot] = self._now_s
+        return Launch(
+            self._now_s,
+            job.spec,
+            int(jobs.int_column("generation")[slot]),
+            allotment,
+            float(jobs.float_column("remaining_iterations")[slot]),
+            group.group_id,
+            reason,
+        )
+
+    def _preempt(self, slot: int, reason: str) -> Preempt:
+        self._jobs.move(slot, JobStatus.PREEMPTING)
+        generation = int(self._jobs.int_column("generation")[slot])
+        return Preempt(self._now_s, self._jobs.live[slot].spec.job_id, generation, reason)
+
+    # Leaving
+
+    def _leave(self, slot: int, status: JobStatus, reason: str) -> list[Action]:
+        """Takes a job off its GPUs, lets those start that waited for them, and tells the rest of its group."""
+        jobs = self._jobs
+        group = self._groups[int(jobs.int_column("group")[slot])]
+        jobs.count_until(self._now_s, [slot])
+        group.members.pop(slot)
+        jobs.int_column("group")[slot] = -1
+        jobs.live[slot].allotment = None
+        actions: list[Action] = []
+        if status in FINAL:
+            self._targets = [rest for target in self._targets if (rest := target.without(slot)) is not None]
+            actions += self._end(slot, status, reason)
+        else:
+            jobs.move(slot, status)
+        if not group.members:
+            del self._groups[group.group_id]
+        version = group.version
+        actions += self._activate()
+        if group.members and group.version == version:
+            actions.append(self._announce(group, "a member left"))
+        return actions
+
+    def _end(self, slot: int, status: JobStatus, reason: str) -> list[Action]:
+        jobs = self._jobs
+        jobs.move(slot, status)
+        spec = jobs.live[slot].spec
+        first_start_s = float(jobs.float_column("first_start_s")[slot])
+        starts = int(jobs.float_column("starts")[slot])
+        record = JobRecord(
+            job_id=spec.job_id,
+            num_gpu=spec.num_gpu,
+            submit_s=spec.submit_s,
+            start_s=first_start_s if starts else None,
+            end_s=self._now_s,
+            executed_s=float(jobs.float_column("executed_s")[slot]),
+            duration_s=spec.duration_s,
+            preempted=int(jobs.int_column("preempted")[slot]),
+            resumed=max(0, starts - 1),
+            status=status,
+            reason=reason,
+        )
+        jobs.remove(slot)
+        return [RecordEnd(self._now_s, record)]
+
+    # Reading
+
+    def _current(self, job_id: str, generation: int) -> int | None:
+        """Slot of a job that holds GPUs since the launch of this generation, else None."""
+        slot = self._jobs.slot_of.get(job_id)
+        if slot is None or slot not in self._jobs.holders:
+            return None
+        return slot if self._jobs.int_column("generation")[slot] == generation else None
+
+    def _leaving(self) -> set[int]:
+        return {slot for slot in self._jobs.holders if self._jobs.status(slot) is JobStatus.PREEMPTING}
+
+    def _running(self) -> dict[int, Allotment]:
+        return {slot: self._allotment(slot) for slot in self._jobs.holders}
+
+    def _allotment(self, slot: int) -> Allotment:
+        allotment = self._jobs.live[slot].allotment
+        if allotment is None:
+            raise InvariantError(f"slot {slot} holds no GPUs")
+        return allotment

@@ -1,0 +1,88 @@
+"""Speed models: what a group's members can do, under lockstep or at rates of their own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from cluster_exp.domain.models import GroupSpeed, Order, SpeedModel
+from cluster_exp.domain.profile import StageProfile
+from cluster_exp.interleave.contention import CONTENTIONS, NO_CONTENTION, Contention
+from cluster_exp.interleave.cycle import lockstep_cycle_s, orders
+from cluster_exp.interleave.rates import raise_rates
+
+_GroupKey = tuple[tuple[StageProfile, ...], Order]
+
+
+@dataclass
+class LockstepSpeed:
+    """Every member does one iteration a cycle (Muri, SIGCOMM'22, section 4.1)."""
+
+    contention: Contention = NO_CONTENTION
+    _known: dict[_GroupKey, GroupSpeed] = field(default_factory=dict, repr=False)
+
+    def alone_s(self, profile: StageProfile) -> float:
+        """Seconds per iteration alone: the profile's own."""
+        return profile.iteration_s
+
+    def group(self, profiles: Sequence[StageProfile], order: Order = Order.BEST) -> GroupSpeed:
+        """Speed in the best (or worst) of the distinct orders; of equals, the first."""
+        key = (tuple(profiles), order)
+        if key not in self._known:
+            choose = min if order is Order.BEST else max
+            offsets = choose(orders(len(profiles)), key=lambda offsets: lockstep_cycle_s(profiles, offsets))
+            self._known[key] = self.evaluate(profiles, offsets)
+        return self._known[key]
+
+    def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
+        """Speed in the given order."""
+        if len(profiles) == 1:
+            alone_s = profiles[0].iteration_s
+            return GroupSpeed(alone_s, (offsets[0],), (alone_s,))
+        cycle_s = lockstep_cycle_s(profiles, offsets) * self.contention.factor(len(profiles))
+        return GroupSpeed(cycle_s, tuple(offsets), (cycle_s,) * len(profiles))
+
+
+@dataclass
+class RatesSpeed:
+    """Members advance at rates of their own, as far as every resource has capacity.
+
+    They start from the lockstep cycle's rate and are raised in the order of time alone per second of stages, so
+    that the member that uses the resources least goes first.
+    """
+
+    contention: Contention = NO_CONTENTION
+    _lockstep: LockstepSpeed = field(default_factory=LockstepSpeed, repr=False)
+
+    def __post_init__(self) -> None:
+        self._lockstep = LockstepSpeed(self.contention)
+
+    def alone_s(self, profile: StageProfile) -> float:
+        """Seconds per iteration alone: the profile's own."""
+        return profile.iteration_s
+
+    def group(self, profiles: Sequence[StageProfile], order: Order = Order.BEST) -> GroupSpeed:
+        """Speed from the best (or worst) of the distinct lockstep orders."""
+        return self.evaluate(profiles, self._lockstep.group(profiles, order).offsets)
+
+    def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
+        """Speed from the given order."""
+        lockstep = self._lockstep.evaluate(profiles, offsets)
+        if len(profiles) == 1:
+            return lockstep
+        eager = sorted(
+            range(len(profiles)),
+            key=lambda i: profiles[i].busy_s / profiles[i].iteration_s,
+        )
+        capacity = 1.0 / self.contention.factor(len(profiles))
+        rates = raise_rates(profiles, 1.0 / lockstep.cycle_s, capacity, eager)
+        return GroupSpeed(lockstep.cycle_s, lockstep.offsets, tuple(1.0 / rate for rate in rates))
+
+
+SPEED_MODELS: dict[str, Callable[[Contention], SpeedModel]] = {
+    "lockstep": LockstepSpeed,
+    "rates": RatesSpeed,
+}
+
+
+def make_speed(name: str, contention: str) -> SpeedModel:
+    """A speed model by its name and that of its contention. Raises KeyError for a name that is none."""
+    return SPEED_MODELS[name](CONTENTIONS[contention])

@@ -1,0 +1,177 @@
+"""The simulator's engine: the core under a virtual clock that jumps from event to event."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster_exp.core.recorder import Session
+from cluster_exp.domain.actions import Action, Launch, Preempt, RecordEnd, SetTurns, TurnGroup, Wake
+from cluster_exp.domain.cluster import ClusterSpec
+from cluster_exp.domain.errors import InvariantError
+from cluster_exp.domain.events import (
+    Event,
+    JobArrived,
+    JobFinished,
+    JobPreempted,
+    JobStarted,
+    PlanDue,
+    Progressed,
+    WorkerJoined,
+)
+from cluster_exp.domain.job import JobSpec
+from cluster_exp.domain.snapshot import FloatColumn
+from cluster_exp.sim.performance import CostModel
+from cluster_exp.sim.running import RunningTable
+
+OnProgress = Callable[[float, int], None]  # (simulated seconds, jobs ended so far)
+_PROGRESS_EVERY = 64  # instants between two calls of OnProgress
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """What a simulation says of itself."""
+
+    end_s: float  # time of the last event
+    jobs_ended: int
+    instants: int  # distinct times at which something happened
+    plans: int
+
+
+class Engine:
+    """Drives a session from the first arrival to the last end.
+
+    Args:
+        session: the scheduler with its recorder.
+        cost: how time becomes progress.
+        interval_s: seconds between two plans; 0 = plan at every event.
+        on_progress: called now and then.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        cost: CostModel,
+        interval_s: float = 0.0,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self._session = session
+        self._cost = cost
+        self._interval_s = interval_s
+        self._on_progress = on_progress
+        self._now_s = 0.0
+        self._running = RunningTable()
+        self._groups: dict[int, TurnGroup] = {}
+        self._regrouped: dict[int, None] = {}  # groups whose speed is to be computed anew
+        self._wake_s = math.inf
+        self._next_round_s = 0.0
+        self._live = 0
+        self._ended = 0
+        self._instants = 0
+        self._plans = 0
+
+    def run(self, cluster: ClusterSpec, jobs: Sequence[JobSpec]) -> SimulationResult:
+        """Runs until every job ended; `jobs` are sorted by submit time.
+
+        Raises:
+            InvariantError: jobs wait, nothing runs and nothing is to come.
+        """
+        for node, spec in enumerate(cluster.nodes):
+            self._handle(WorkerJoined(0.0, node, spec))
+        arrived = 0
+        while arrived < len(jobs) or self._live:
+            ends_s = self._cost.ends_s(self._running.columns, self._now_s)
+            arrival_s = jobs[arrived].submit_s if arrived < len(jobs) else math.inf
+            now_s = self._next_time(arrival_s, ends_s)
+            if not math.isfinite(now_s):
+                raise InvariantError(
+                    f"{self._live} jobs wait at {self._now_s} s, nothing runs, nothing is to come"
+                )
+            finished = self._finished(ends_s, now_s)
+            self._cost.advance(self._running.columns, now_s - self._now_s)
+            self._now_s = now_s
+            self._report(finished)
+            while arrived < len(jobs) and jobs[arrived].submit_s <= now_s:
+                self._live += 1
+                self._handle(JobArrived(now_s, jobs[arrived]))
+                arrived += 1
+            self._plan_if_due()
+            self._settle_speeds()
+            self._instants += 1
+            if self._on_progress and self._instants % _PROGRESS_EVERY == 0:
+                self._on_progress(now_s, self._ended)
+        return SimulationResult(self._now_s, self._ended, self._instants, self._plans)
+
+    def _next_time(self, arrival_s: float, ends_s: FloatColumn) -> float:
+        end_s = float(ends_s.min()) if ends_s.size else math.inf
+        next_s = min(arrival_s, end_s, self._wake_s)
+        if self._interval_s and self._live:
+            next_s = min(next_s, self._next_round_s)
+        return max(next_s, self._now_s)
+
+    def _finished(self, ends_s: FloatColumn, now_s: float) -> list[str]:
+        limit_s = now_s + abs(now_s) * self._cost.end_tolerance
+        return [self._running.ids[i] for i in np.flatnonzero(ends_s <= limit_s).tolist()]
+
+    def _report(self, finished: Sequence[str]) -> None:
+        """Tells the core how far the running jobs are, and which of them are done."""
+        ended = set(finished)
+        left = self._running.columns.remaining.tolist()
+        running = [(job_id, n) for job_id, n in zip(self._running.ids, left, strict=True) if job_id not in ended]
+        if running:
+            ids, remaining = zip(*running, strict=True)
+            self._handle(Progressed(self._now_s, ids, remaining))
+        for job_id in finished:
+            generation = self._running.generation(job_id)
+            self._running.remove(job_id)
+            self._handle(JobFinished(self._now_s, job_id, generation))
+
+    def _plan_if_due(self) -> None:
+        """Plans now: always without rounds, else when a round begins; rounds are at multiples of the interval."""
+        if self._interval_s:
+            if self._now_s < min(self._next_round_s, self._wake_s):
+                return
+            self._next_round_s = (math.floor(self._now_s / self._interval_s) + 1) * self._interval_s
+        self._wake_s = math.inf
+        self._plans += 1
+        self._handle(PlanDue(self._now_s))
+
+    def _handle(self, event: Event) -> None:
+        for action in self._session.handle(event):
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case SetTurns():
+                self._groups[action.group.group_id] = action.group
+                self._regrouped[action.group.group_id] = None
+            case Launch():
+                cost_s = self._cost.start_cost_s(action.job)
+                self._running.add(action.job, action.generation, action.remaining_iterations, cost_s)
+                self._handle(JobStarted(self._now_s, action.job.job_id, action.generation))
+            case Preempt():
+                left = self._running.remaining(action.job_id)
+                self._running.remove(action.job_id)
+                self._handle(JobPreempted(self._now_s, action.job_id, action.generation, left))
+            case RecordEnd():
+                self._ended += 1
+                self._live -= 1
+            case Wake():
+                self._wake_s = action.at_s
+
+    def _settle_speeds(self) -> None:
+        """Computes the speed of every group that changed at this instant."""
+        for group_id in self._regrouped:
+            group = self._groups[group_id]
+            present = [
+                member for member in group.members if self._running.generation(member.job_id) == member.generation
+            ]
+            if not present:
+                del self._groups[group_id]
+                continue
+            profiles = [self._running.job(member.job_id).profile for member in present]
+            speeds = self._cost.speed.evaluate(profiles, [member.offset for member in present]).iteration_s
+            for member, iteration_s in zip(present, speeds, strict=True):
+                self._running.set_speed(member.job_id, iteration_s)
+        self._regrouped.clear()

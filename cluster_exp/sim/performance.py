@@ -1,0 +1,69 @@
+"""How running jobs advance in a simulation: the columns of the running jobs, and the rules of a cost model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from cluster_exp.domain.job import JobSpec
+from cluster_exp.domain.models import SpeedModel
+from cluster_exp.domain.snapshot import FloatColumn
+
+StartCost = Callable[[JobSpec], float]  # seconds that a start or a move of the job takes
+
+
+@dataclass(slots=True)
+class RunningColumns:
+    """The running jobs, one element each in every column."""
+
+    remaining: FloatColumn  # iterations
+    iteration_s: FloatColumn  # seconds per iteration now
+    overhead_s: FloatColumn  # start cost: what that means, the cost model says
+
+
+class CostModel(Protocol):
+    """The rules by which time becomes progress. No policy knows which is in force."""
+
+    name: str
+    speed: SpeedModel
+    placement: str  # name of the placement that it assumes unless told otherwise
+    end_tolerance: float  # predicted ends this close, relatively, are one event
+
+    def start_cost_s(self, job: JobSpec) -> float:
+        """Seconds that a start, a resume or a move of the job costs."""
+        ...
+
+    def advance(self, running: RunningColumns, dt_s: float) -> None:
+        """Lets `dt_s` seconds pass: changes `remaining` and `overhead_s` in place."""
+        ...
+
+    def ends_s(self, running: RunningColumns, now_s: float) -> FloatColumn:
+        """When each running job would end if nothing changed."""
+        ...
+
+
+@dataclass
+class PhysicalCost:
+    """A start cost is paid once at a start or a move; after that a job advances at its group's speed."""
+
+    speed: SpeedModel
+    start_cost: StartCost
+    name: str = "physical"
+    placement: str = "consolidated"
+    end_tolerance: float = 1e-9
+
+    def start_cost_s(self, job: JobSpec) -> float:
+        """Seconds that a start, a resume or a move of the job costs."""
+        return self.start_cost(job)
+
+    def advance(self, running: RunningColumns, dt_s: float) -> None:
+        """The rest of the start cost passes first, then iterations."""
+        paid = np.minimum(running.overhead_s, dt_s)
+        running.overhead_s -= paid
+        running.remaining -= (dt_s - paid) / running.iteration_s
+        np.maximum(running.remaining, 0.0, out=running.remaining)
+
+    def ends_s(self, running: RunningColumns, now_s: float) -> FloatColumn:
+        """Now, plus the unpaid start cost, plus the remaining iterations."""
+        return now_s + running.overhead_s + running.remaining * running.iteration_s

@@ -1,0 +1,68 @@
+"""One simulation, put together from its named parts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cluster_exp.core.placement import PLACEMENTS
+from cluster_exp.core.recorder import Recorder, Session
+from cluster_exp.core.scheduler import Scheduler
+from cluster_exp.domain.cluster import ClusterSpec
+from cluster_exp.domain.job import JobSpec
+from cluster_exp.domain.models import SpeedModel
+from cluster_exp.domain.policy import Policy
+from cluster_exp.interleave.speed import make_speed
+from cluster_exp.sim.engine import Engine, OnProgress, SimulationResult
+from cluster_exp.sim.performance import CostModel, PhysicalCost, StartCost
+
+COST_MODELS: dict[str, Callable[[SpeedModel, StartCost], CostModel]] = {"physical": PhysicalCost}
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """Names and numbers that choose a simulation's rules; None = the default of the policy or the cost model."""
+
+    cost_model: str = "physical"
+    speed_model: str | None = None  # None = rates for a policy that plans rates, else lockstep
+    contention: str = "none"
+    placement: str | None = None
+    interval_s: float = 0.0  # seconds between plans; 0 = at every event
+
+
+def make_cost(policy: Policy, options: SimulationOptions, start_cost: StartCost) -> CostModel:
+    """The cost model for a policy. Raises KeyError for a name that is none."""
+    speed_name = options.speed_model or ("rates" if policy.plans_rates else "lockstep")
+    return COST_MODELS[options.cost_model](make_speed(speed_name, options.contention), start_cost)
+
+
+def make_scheduler(policy: Policy, options: SimulationOptions, cost: CostModel) -> Scheduler:
+    """The core as the simulator (and, with the physical cost model, the runtime) runs it."""
+    return Scheduler(policy, cost.speed, PLACEMENTS[options.placement or cost.placement])
+
+
+def simulate(
+    policy: Policy,
+    jobs: Sequence[JobSpec],
+    cluster: ClusterSpec,
+    options: SimulationOptions,
+    start_cost: StartCost,
+    recorder: Recorder,
+    on_progress: OnProgress | None = None,
+) -> SimulationResult:
+    """Simulates `jobs`, sorted by submit time, on `cluster` until all ended.
+
+    Args:
+        policy: decides.
+        jobs: the trace.
+        cluster: the nodes, all up from time 0.
+        options: the rules.
+        start_cost: seconds that a start, a resume or a move of a job takes.
+        recorder: gets every event with its actions.
+        on_progress: called now and then with (simulated seconds, jobs ended).
+
+    Raises:
+        KeyError: an option names nothing that exists.
+        OSError: the recorder cannot write.
+    """
+    cost = make_cost(policy, options, start_cost)
+    session = Session(make_scheduler(policy, options, cost), recorder)
+    return Engine(session, cost, options.interval_s, on_progress).run(cluster, jobs)
