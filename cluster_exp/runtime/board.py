@@ -41,7 +41,8 @@ class Board:
         match event:
             case JobArrived(job=job):
                 self.specs[job.job_id] = job
-                view = JobView(job.job_id, JobStatus.PENDING, job.num_gpu, 0, job.iterations, float(job.iterations))
+                whole = float(job.iterations)
+                view = JobView(job.job_id, JobStatus.PENDING, job.num_gpu, 0, job.iterations, whole)
                 self.views[job.job_id] = view
                 self.counts[JobStatus.PENDING] += 1
             case Progressed(job_ids=job_ids, remaining_iterations=remaining):

@@ -74,7 +74,7 @@ class WorkerLink:
         await asyncio.gather(self._task, return_exceptions=True)
         while not self._queue.empty():
             self._queue.get_nowait().sent.set()
-        await self._channel.close()
+        await self._channel.close(None)
 
     async def _run(self) -> None:
         while True:

@@ -1,0 +1,337 @@
+"""The master: one event loop owns the scheduler; servicers only hand it calls."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import grpc.aio
+
+from cluster_exp.core.recorder import Core, Recorder, Session
+from cluster_exp.domain.actions import Action, Launch, Preempt, RecordEnd, SetTurns, Wake
+from cluster_exp.domain.cluster import ClusterSpec
+from cluster_exp.domain.events import (
+    CancelRequested,
+    Event,
+    JobArrived,
+    JobFailed,
+    JobStarted,
+    PlanDue,
+    Progressed,
+    WorkerJoined,
+    WorkerLost,
+)
+from cluster_exp.domain.job import JobSpec, JobStatus
+from cluster_exp.protocol.messages import LaunchOrder, NodeView, ReportKind, TrainerReport, Welcome
+from cluster_exp.protocol.refusal import RefusalKind, Refused
+from cluster_exp.protocol.roster import Roster
+from cluster_exp.protocol.submissions import Submissions
+from cluster_exp.runtime import calls
+from cluster_exp.runtime.board import Board
+from cluster_exp.runtime.clock import ScaledClock
+from cluster_exp.runtime.link import Trouble
+from cluster_exp.runtime.orders import Dispatcher
+from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
+from cluster_exp.runtime.services import SERVER_OPTIONS, MasterServicer
+from cluster_exp.runtime.timetable import Timetable
+
+_QUEUE_LIMIT = 10_000
+_PROGRESS_WALL_S = 0.5
+_MAX_WAIT_S = 0.5
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MasterConfig:
+    """What a master needs to know of a run."""
+
+    cluster: ClusterSpec
+    time_scale: float  # simulated seconds per second
+    interval_s: float = 0.0  # simulated seconds between rounds; 0 = plan whenever something changed
+    bind: str = "127.0.0.1:0"  # port 0 = the system chooses
+    report_interval_s: float = 0.2  # wall time between a worker's batches
+    lease_s: float = 10.0  # wall time after which a silent worker counts as lost
+
+
+@dataclass(frozen=True, slots=True)
+class LiveProgress:
+    """How far a run is."""
+
+    now_s: float  # simulated
+    arrived: int
+    running: int  # jobs that hold GPUs
+    ended: int
+    total: int  # jobs of the trace and those submitted so far
+
+
+class Master:
+    """Registers workers, feeds events to the core and carries out its actions."""
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        core: Core,
+        recorder: Recorder,
+        on_progress: Callable[[LiveProgress], None] = lambda progress: None,
+    ) -> None:
+        self.board = Board()
+        self.roster = Roster(config.cluster, config.lease_s)
+        self._config = config
+        self._session = Session(core, recorder)
+        self._clock = ScaledClock(config.time_scale)
+        self._calls = calls.CallQueue(_QUEUE_LIMIT)
+        self._dispatcher = Dispatcher(self.board.specs, config.time_scale)
+        self._submissions = Submissions()
+        self._timetable = Timetable((), config.interval_s)
+        self._on_progress = on_progress
+        self._told_progress_s = -math.inf
+        self._last_s = 0.0
+        self._running = False
+        self._changed = False
+        self._stopping: str | None = None
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> str:
+        """Listens, and returns the address as host:port. Raises RuntimeError when the address cannot be had."""
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        add_MasterServiceServicer_to_server(MasterServicer(self._post), self._server)
+        port = self._server.add_insecure_port(self._config.bind)
+        await self._server.start()
+        return f"{self._config.bind.rpartition(':')[0]}:{port}"
+
+    def stop(self, reason: str) -> None:
+        """Makes `run` return soon, whatever is still to do."""
+        self._stopping = self._stopping or reason
+        self._calls.nudge()
+
+    async def run(self, jobs: Sequence[JobSpec], extra: int = 0) -> bool:
+        """Waits for all workers, runs the jobs to their ends and returns whether nothing stopped it before.
+
+        Args:
+            jobs: a trace, by whatever order.
+            extra: how many submitted jobs must have ended as well before it returns.
+        """
+        self._timetable = Timetable(jobs, self._config.interval_s)
+        total = len(jobs) + extra
+        while self._stopping is None and self.roster.missing:
+            await self._take_calls(_MAX_WAIT_S)
+        self._clock.restart()
+        self._running = True
+        self._changed = True
+        while self._stopping is None and not self._done(total):
+            await self._take_calls(self._timeout_s())
+            await self._look_at_clock()
+        self._tell_progress(force=True)
+        return self._stopping is None
+
+    async def close(self, reason: str) -> None:
+        """Tells the workers to leave and stops listening."""
+        for arrival in await self._calls.wait(0):
+            _refuse(arrival.what, Refused(RefusalKind.PRECONDITION, "the master is leaving"))
+        await self._dispatcher.shutdown(reason)
+        if self._server is not None:
+            await self._server.stop(grace=0.2)
+
+    # The loop
+
+    def _done(self, total: int) -> bool:
+        ended = self.board.num_ended
+        return ended >= total and self._timetable.exhausted and not self.board.num_live and not len(self._calls)
+
+    def _timeout_s(self) -> float:
+        if self._changed and not self._config.interval_s:
+            return 0.0
+        at_s = self._timetable.next_s(busy=self.board.num_live > 0)
+        return min(_MAX_WAIT_S, self._clock.wall_until_s(at_s))
+
+    async def _take_calls(self, timeout_s: float) -> None:
+        for arrival in await self._calls.wait(timeout_s):
+            try:
+                await self._take(arrival.what, arrival.at_s)
+            except Refused as refused:
+                _refuse(arrival.what, refused)
+
+    async def _look_at_clock(self) -> None:
+        for job in self._timetable.arrivals(self._clock.now_s()):
+            await self._handle(JobArrived(self._time_s(), job))
+        for node in self.roster.lapsed(time.monotonic()):
+            await self._lose(node, f"silent for {self._config.lease_s:g} s")
+        if self._timetable.plan_due(self._clock.now_s(), self._changed):
+            self._changed = False
+            await self._handle(PlanDue(self._time_s()))
+        self._tell_progress()
+
+    async def _handle(self, event: Event) -> None:
+        """Gives the core one event; planning happens in a thread, so that calls are still answered."""
+        if isinstance(event, PlanDue):
+            actions = await asyncio.to_thread(self._session.handle, event)
+        else:
+            actions = self._session.handle(event)
+            self._changed |= not isinstance(event, Progressed | JobStarted)
+        self.board.note(event, actions)
+        for action in actions:
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case SetTurns():
+                self._dispatcher.set_turns(action)
+            case Launch():
+                self._dispatcher.launch(action)
+            case Preempt():
+                self._dispatcher.preempt(action)
+            case RecordEnd(record=record):
+                self._dispatcher.forget(record.job_id)
+            case Wake(at_s=at_s):
+                self._timetable.wake_at(at_s)
+
+    def _time_s(self, at_s: float | None = None) -> float:
+        """The time of an event: when it came, but never before the last one."""
+        now_s = self._clock.now_s() if at_s is None else at_s
+        self._last_s = max(self._last_s, now_s if self._running else 0.0)
+        return self._last_s
+
+    def _post(self, call: calls.Call) -> None:
+        self._calls.post(call, self._clock.now_s() if self._running else 0.0)
+
+    # Calls
+
+    async def _take(self, call: calls.Call, at_s: float) -> None:
+        match call:
+            case calls.Register():
+                await self._register(call, at_s)
+            case calls.Report():
+                await self._report(call, at_s)
+            case calls.Submit():
+                await self._submit(call)
+            case calls.Cancel(job_id=job_id):
+                if job_id not in self.board.views:
+                    raise Refused(RefusalKind.NOT_FOUND, f"there is no job {job_id}")
+                await self._handle(CancelRequested(self._time_s(at_s), job_id))
+                _settle(call.reply, None)
+            case calls.QueryJobs(job_ids=job_ids):
+                views = self.board.views
+                found = [views[name] for name in job_ids if name in views] if job_ids else list(views.values())
+                _settle(call.reply, (self._time_s(), found))
+            case calls.QueryCluster():
+                _settle(call.reply, (self._time_s(), self._node_views()))
+            case calls.OrderRefused():
+                await self._order_refused(call, at_s)
+            case calls.WorkerSilent(node=node, reason=reason):
+                await self._lose(node, reason)
+
+    async def _register(self, call: calls.Register, at_s: float) -> None:
+        offer = call.registration
+        node, new = self.roster.register(offer, time.monotonic())
+        if new:
+            trouble = Trouble(
+                refused=lambda order, reason: self._tell(calls.OrderRefused(node, order, reason)),
+                silent=lambda reason: self._tell(calls.WorkerSilent(node, reason)),
+            )
+            self._dispatcher.connect(node, offer, trouble)
+            _log.info("node=%s worker=%s registered", offer.node, offer.worker_address)
+            await self._handle(WorkerJoined(self._time_s(at_s), node, self.roster.spec(node)))
+        config = self._config
+        _settle(call.reply, Welcome(node, config.time_scale, config.report_interval_s, config.lease_s))
+
+    async def _report(self, call: calls.Report, at_s: float) -> None:
+        node, new = self.roster.take(call.batch, time.monotonic())
+        if new:
+            await self._take_reports(node, call.batch.reports, at_s)
+        _settle(call.reply, self.roster.members[node].taken)
+
+    async def _take_reports(self, node: int, reports: tuple[TrainerReport, ...], at_s: float) -> None:
+        outcome = self._dispatcher.gangs.report(node, reports, self._time_s(at_s))
+        for event in outcome.events:
+            if isinstance(event, JobFailed):
+                _log.warning("job=%s generation=%d failed: %s", event.job_id, event.generation, event.reason)
+            await self._handle(event)
+        self._dispatcher.send(outcome.orders)
+
+    async def _submit(self, call: calls.Submit) -> None:
+        known_s = self._submissions.known(call.request_id, call.jobs)
+        if known_s is not None:
+            _settle(call.reply, known_s)
+            return
+        num_gpu = self._config.cluster.num_gpu
+        taken = self.board.views.keys() | {job.job_id for job in self._timetable.to_come}
+        for job in call.jobs:
+            if job.num_gpu > num_gpu:
+                raise Refused(
+                    RefusalKind.INVALID, f"job {job.job_id} asks for {job.num_gpu} GPUs, the cluster has {num_gpu}"
+                )
+            if job.job_id in taken:
+                raise Refused(RefusalKind.TAKEN, f"there is a job {job.job_id} already")
+        now_s = self._time_s()
+        self._submissions.add(call.request_id, call.jobs, now_s)
+        for job in call.jobs:
+            await self._handle(JobArrived(now_s, replace(job, submit_s=now_s)))
+        _settle(call.reply, now_s)
+
+    async def _order_refused(self, call: calls.OrderRefused, at_s: float) -> None:
+        _log.warning("node=%d order refused: %s", call.node, call.reason)
+        if isinstance(call.order, LaunchOrder):
+            order = call.order
+            reason = f"node {self.roster.spec(call.node).name} cannot launch it: {call.reason}"
+            report = TrainerReport(
+                order.job.job_id, order.generation, ReportKind.FAILED, order.iterations_done, reason
+            )
+            await self._take_reports(call.node, (report,), at_s)
+
+    async def _lose(self, node: int, reason: str) -> None:
+        if node in self.roster.members:
+            _log.warning("node=%s lost: %s", self.roster.spec(node).name, reason)
+            self.roster.drop(node)
+            self._dispatcher.disconnect(node)
+            await self._handle(WorkerLost(self._time_s(), node, reason))
+
+    # Showing
+
+    def _tell(self, news: calls.OrderRefused | calls.WorkerSilent) -> None:
+        self._calls.tell(news, self._clock.now_s() if self._running else 0.0)
+
+    def _node_views(self) -> list[NodeView]:
+        jobs: dict[int, list[str]] = {}
+        for view in self.board.holders():
+            for share in view.shares:
+                jobs.setdefault(share.node, []).append(view.job_id)
+        views = []
+        for node, spec in enumerate(self._config.cluster.nodes):
+            member = self.roster.members.get(node)
+            address = member.registration.worker_address if member else ""
+            age_s = time.monotonic() - member.heard_s if member else None
+            here = tuple(jobs.get(node, ()))
+            views.append(
+                NodeView(spec.name, node, member is not None, spec.num_gpu, spec.gpu_type, address, age_s, here)
+            )
+        return views
+
+    def _tell_progress(self, *, force: bool = False) -> None:
+        wall_s = time.monotonic()
+        if not force and wall_s - self._told_progress_s < _PROGRESS_WALL_S:
+            return
+        self._told_progress_s = wall_s
+        board = self.board
+        to_come = sum(1 for _ in self._timetable.to_come)
+        running = board.num_live - board.counts[JobStatus.PENDING]
+        arrived = len(board.views)
+        self._on_progress(
+            LiveProgress(self._time_s(), arrived, running, board.num_ended, arrived + to_come)
+        )
+
+
+def _settle(reply: asyncio.Future[_T], value: _T) -> None:
+    """Answers a call whose asker may be gone."""
+    if not reply.done():
+        reply.set_result(value)
+
+
+def _refuse(call: calls.Call, refused: Refused) -> None:
+    if isinstance(call, calls.OrderRefused | calls.WorkerSilent):
+        return
+    if not call.reply.done():
+        call.reply.set_exception(refused)
