@@ -1,0 +1,189 @@
+"""What starts processes: workers of a run, trainers of a worker."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+from cluster_exp.domain.cluster import NodeSpec
+
+_LOG_TAIL_BYTES = 2_000
+LaunchKey = tuple[str, int]  # job id, generation
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerProcess:
+    """A process that a launcher started."""
+
+    pid: int
+    exited: asyncio.Future[int]  # its exit code; negative = the signal that ended it
+
+
+class JobLauncher(Protocol):
+    """Starts the processes of one node's part of a job."""
+
+    def start(self, key: LaunchKey, argv: Sequence[str], env: Mapping[str, str]) -> TrainerProcess:
+        """Starts a launch, or returns it when it runs already. Raises OSError when it cannot be started."""
+        ...
+
+    def list(self) -> Mapping[LaunchKey, int]:
+        """Process ids of the launches that run."""
+        ...
+
+    def signal(self, key: LaunchKey, number: int) -> None:
+        """Sends a signal to all processes of a launch; none is there any more: nothing happens."""
+        ...
+
+    def log_tail(self, key: LaunchKey) -> str:
+        """The last lines that a launch wrote, on one line."""
+        ...
+
+
+class WorkerLauncher(Protocol):
+    """Brings up the workers of a run."""
+
+    def start(self, index: int, node: NodeSpec, master: str) -> None:
+        """Starts the worker of a node. Raises OSError when it cannot be started."""
+        ...
+
+    def gone(self) -> str | None:
+        """What happened to a worker that ended before it was told to, or None."""
+        ...
+
+    async def stop(self, grace_s: float) -> None:
+        """Waits for the workers to leave, then ends those that are still there."""
+        ...
+
+
+def _parent_death_prefix() -> list[str]:
+    """A command prefix that has the kernel kill the process when its parent dies; empty where there is none."""
+    found = shutil.which("setpriv")
+    return [found, "--pdeathsig", "KILL", "--"] if found else []
+
+
+@dataclass(slots=True)
+class _Running:
+    process: subprocess.Popen[bytes]
+    handle: TrainerProcess
+    pidfd: int
+
+
+@dataclass
+class SubprocessJobLauncher:
+    """Trainers as process groups of this machine; the kernel kills them when the worker dies.
+
+    Used from inside an event loop, whose thread must live as long as the worker.
+    """
+
+    log_dir: Path
+    _running: dict[LaunchKey, _Running] = field(default_factory=dict, repr=False)
+    _prefix: list[str] = field(default_factory=_parent_death_prefix, repr=False)
+
+    def start(self, key: LaunchKey, argv: Sequence[str], env: Mapping[str, str]) -> TrainerProcess:
+        """Starts a launch in a process group of its own; its output is appended to the job's log."""
+        if key in self._running:
+            return self._running[key].handle
+        loop = asyncio.get_running_loop()
+        with self._log_path(key).open("ab") as log:
+            process = subprocess.Popen(
+                [*self._prefix, *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **env},
+                cwd=self.log_dir,
+                process_group=0,
+            )
+        pidfd = os.pidfd_open(process.pid)
+        running = _Running(process, TrainerProcess(process.pid, loop.create_future()), pidfd)
+        self._running[key] = running
+        loop.add_reader(pidfd, self._reap, key, loop)
+        return running.handle
+
+    def list(self) -> Mapping[LaunchKey, int]:
+        """Process ids of the launches that run."""
+        return {key: running.process.pid for key, running in self._running.items()}
+
+    def signal(self, key: LaunchKey, number: int) -> None:
+        """Sends a signal to the launch's process group."""
+        if key in self._running:
+            with suppress(ProcessLookupError):
+                os.killpg(self._running[key].process.pid, number)
+
+    def log_tail(self, key: LaunchKey) -> str:
+        """The end of the job's log, its lines joined by ` | `."""
+        path = self._log_path(key)
+        if not path.exists():
+            return ""
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
+            lines = log.read().decode(errors="replace").splitlines()
+        return " | ".join(line.strip() for line in lines[-5:] if line.strip())
+
+    def _log_path(self, key: LaunchKey) -> Path:
+        return self.log_dir / f"trainer-{quote(key[0], safe='')[:200]}.log"
+
+    def _reap(self, key: LaunchKey, loop: asyncio.AbstractEventLoop) -> None:
+        running = self._running.pop(key)
+        loop.remove_reader(running.pidfd)
+        os.close(running.pidfd)
+        with suppress(ProcessLookupError):  # what it left behind; its own id is not free before the wait
+            os.killpg(running.process.pid, signal.SIGKILL)
+        code = running.process.wait()
+        self._drop_empty_log(key)
+        if not running.handle.exited.done():
+            running.handle.exited.set_result(code)
+
+    def _drop_empty_log(self, key: LaunchKey) -> None:
+        path = self._log_path(key)
+        in_use = any(self._log_path(other) == path for other in self._running)
+        if not in_use and path.exists() and path.stat().st_size == 0:
+            path.unlink()
+
+
+@dataclass
+class LocalWorkerLauncher:
+    """Workers as processes of this machine, each in a process group of its own."""
+
+    log_dir: Path
+    _workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, repr=False)
+
+    def start(self, index: int, node: NodeSpec, master: str) -> None:
+        """Starts the worker of a node; it leaves when this process dies."""
+        argv = [sys.executable, "-m", "cluster_exp.runtime.worker_main"]
+        argv += ["--master", master, "--node", node.name, "--gpus", str(node.num_gpu)]
+        argv += ["--gpu-type", node.gpu_type, "--log-dir", str(self.log_dir), "--parent", str(os.getpid())]
+        with (self.log_dir / f"worker-{quote(node.name, safe='')}.log").open("ab") as log:
+            self._workers[node.name] = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
+            )
+
+    def gone(self) -> str | None:
+        """Which worker ended, with its exit code and the end of its log."""
+        for name, process in self._workers.items():
+            code = process.poll()
+            if code is not None:
+                path = self.log_dir / f"worker-{quote(name, safe='')}.log"
+                tail = path.read_text(errors="replace").splitlines()[-1:] if path.exists() else []
+                return f"the worker of node {name} ended with code {code}: {' '.join(tail) or 'no output'}"
+        return None
+
+    async def stop(self, grace_s: float) -> None:
+        """Waits for the workers to leave; then SIGTERM, then SIGKILL, each with the same grace."""
+        for number in (0, signal.SIGTERM, signal.SIGKILL):
+            for process in self._workers.values():
+                if number and process.poll() is None:
+                    process.send_signal(number)
+            deadline = asyncio.get_running_loop().time() + grace_s
+            while asyncio.get_running_loop().time() < deadline:
+                if all(process.poll() is not None for process in self._workers.values()):
+                    return
+                await asyncio.sleep(0.02)
