@@ -5,6 +5,7 @@ A named strategy is a fit (how many GPUs of which nodes a group gets) and whethe
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from cluster_exp.domain.allotment import Allotment, NodeShare
 from cluster_exp.domain.plan import Misfit
@@ -222,33 +223,42 @@ def _place_pinned(
 def _keep_then_fit(
     requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, by_size: Sequence[int]
 ) -> dict[int, Allotment] | None:
+    """Everyone who runs stays; the others take what is left, largest first. None when one finds no room."""
     pool = GpuPool(sizes)
-    result: dict[int, Allotment] = {}
-    for i in by_size:
-        current = requests[i].current
-        if current is not None and pool.claim(current):
-            result[i] = current
-    for i in by_size:
-        if i not in result:
-            parts = fit(pool.free, sizes, requests[i].num_gpu)
-            if parts is None:
-                return None
-            result[i] = pool.take(parts)
-    return result
+    result = _stay(requests, pool, by_size)
+    return result if _settle(requests, pool, fit, by_size, result) else None
 
 
 def _largest_first(
     requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, by_size: Sequence[int]
 ) -> dict[int, Allotment] | None:
+    """Size by size, descending: whose place is still free stays, the others take what is left."""
     pool = GpuPool(sizes)
     result: dict[int, Allotment] = {}
-    for i in by_size:
+    for _, same_size in groupby(by_size, key=lambda i: requests[i].num_gpu):
+        members = list(same_size)
+        result |= _stay(requests, pool, members)
+        if not _settle(requests, pool, fit, members, result):
+            return None
+    return result
+
+
+def _stay(requests: Sequence[Request], pool: GpuPool, indices: Sequence[int]) -> dict[int, Allotment]:
+    result: dict[int, Allotment] = {}
+    for i in indices:
         current = requests[i].current
         if current is not None and pool.claim(current):
             result[i] = current
-            continue
-        parts = fit(pool.free, sizes, requests[i].num_gpu)
-        if parts is None:
-            return None
-        result[i] = pool.take(parts)
     return result
+
+
+def _settle(
+    requests: Sequence[Request], pool: GpuPool, fit: Fit, indices: Sequence[int], result: dict[int, Allotment]
+) -> bool:
+    for i in indices:
+        if i not in result:
+            parts = fit(pool.free, pool.sizes, requests[i].num_gpu)
+            if parts is None:
+                return False
+            result[i] = pool.take(parts)
+    return True

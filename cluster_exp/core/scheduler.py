@@ -334,7 +334,6 @@ class Scheduler:
         jobs.live[slot].allotment = None
         actions: list[Action] = []
         if status in FINAL:
-            self._targets = [rest for target in self._targets if (rest := target.without(slot)) is not None]
             actions += self._end(slot, status, reason)
         else:
             jobs.move(slot, status)
@@ -348,6 +347,7 @@ class Scheduler:
 
     def _end(self, slot: int, status: JobStatus, reason: str) -> list[Action]:
         jobs = self._jobs
+        self._targets = [rest for target in self._targets if (rest := target.without(slot)) is not None]
         jobs.move(slot, status)
         spec = jobs.live[slot].spec
         first_start_s = float(jobs.float_column("first_start_s")[slot])

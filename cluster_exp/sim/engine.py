@@ -130,9 +130,12 @@ class Engine:
     def _plan_if_due(self) -> None:
         """Plans now: always without rounds, else when a round begins; rounds are at multiples of the interval."""
         if self._interval_s:
+            if self._next_round_s < self._now_s:  # nobody was there to plan for
+                self._next_round_s = math.ceil(self._now_s / self._interval_s) * self._interval_s
             if self._now_s < min(self._next_round_s, self._wake_s):
                 return
-            self._next_round_s = (math.floor(self._now_s / self._interval_s) + 1) * self._interval_s
+            if self._now_s >= self._next_round_s:
+                self._next_round_s = (math.floor(self._now_s / self._interval_s) + 1) * self._interval_s
         self._wake_s = math.inf
         self._plans += 1
         self._handle(PlanDue(self._now_s))
