@@ -58,6 +58,10 @@ class WorkerLauncher(Protocol):
         """What happened to a worker that ended before it was told to, or None."""
         ...
 
+    def kill(self) -> None:
+        """Ends the workers, and with them their trainers, at once."""
+        ...
+
     async def stop(self, grace_s: float) -> None:
         """Waits for the workers to leave, then ends those that are still there."""
         ...
@@ -175,6 +179,12 @@ class LocalWorkerLauncher:
                 tail = path.read_text(errors="replace").splitlines()[-1:] if path.exists() else []
                 return f"the worker of node {name} ended with code {code}: {' '.join(tail) or 'no output'}"
         return None
+
+    def kill(self) -> None:
+        """Sends SIGKILL to the workers; the kernel does the same to their trainers."""
+        for process in self._workers.values():
+            if process.poll() is None:
+                process.kill()
 
     async def stop(self, grace_s: float) -> None:
         """Waits for the workers to leave; then SIGTERM, then SIGKILL, each with the same grace."""

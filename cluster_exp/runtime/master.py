@@ -95,6 +95,11 @@ class Master:
         self._stopping: str | None = None
         self._server: grpc.aio.Server | None = None
 
+    @property
+    def running(self) -> bool:
+        """Whether all workers were there and the run has begun."""
+        return self._running
+
     async def start(self) -> str:
         """Listens, and returns the address as host:port. Raises RuntimeError when the address cannot be had."""
         self._server = grpc.aio.server(options=SERVER_OPTIONS)

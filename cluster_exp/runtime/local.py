@@ -1,0 +1,223 @@
+"""A whole live run: the master in this process, its workers, and an end that leaves nothing behind."""
+
+import asyncio
+import ipaddress
+import signal
+import statistics
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster_exp.core.recorder import Core, Recorder
+from cluster_exp.domain.cluster import ClusterSpec
+from cluster_exp.domain.errors import InputError
+from cluster_exp.domain.job import FINAL, JobSpec
+from cluster_exp.runtime.launchers import LocalWorkerLauncher, WorkerLauncher
+from cluster_exp.runtime.master import LiveProgress, Master, MasterConfig
+
+_WORKERS_WITHIN_S = 60.0  # wall time in which all local workers must have registered
+_STOP_GRACE_S = 5.0
+_WATCH_S = 0.1
+
+
+class LiveError(RuntimeError):
+    """A live run could not go on; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveConfig:
+    """A live run."""
+
+    cluster: ClusterSpec
+    jobs: tuple[JobSpec, ...]
+    time_scale: float  # simulated seconds per second
+    log_dir: Path  # made when it is not there
+    interval_s: float = 0.0  # simulated seconds between rounds; 0 = plan whenever something changed
+    report_interval_s: float = 0.2  # wall time between a worker's batches
+    bind: str = "127.0.0.1:0"  # where the master listens
+    extra_jobs: int = 0  # jobs that must have been submitted, and ended, besides the trace
+
+
+@dataclass(frozen=True, slots=True)
+class LiveResult:
+    """What a live run was like. Times in simulated seconds; NaN where nothing was measured."""
+
+    complete: bool  # every job ended
+    reason: str  # why it stopped before
+    ended: Mapping[str, int]  # jobs by final status
+    start_cost_mean_s: float  # from a launch to the trainer's first iteration
+    start_cost_median_s: float
+    stop_cost_mean_s: float  # from a preemption to free GPUs
+    starts: int
+
+
+class _NoWorkers:
+    """A launcher for workers that people start themselves."""
+
+    def start(self, index: int, node: object, master: str) -> None:
+        """Starts nothing."""
+
+    def gone(self) -> str | None:
+        """Never: a worker that leaves is the master's affair."""
+        return None
+
+    def kill(self) -> None:
+        """Ends nothing."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Ends nothing."""
+
+
+def run_local(
+    config: LiveConfig,
+    core: Core,
+    recorder: Recorder,
+    on_progress: Callable[[LiveProgress], None] = lambda progress: None,
+    on_address: Callable[[str], None] = lambda address: None,
+) -> LiveResult:
+    """Runs the jobs on workers of this machine and returns when every process of the run is gone.
+
+    Ctrl-C (SIGINT) and SIGTERM stop it early, a second one at once; what was recorded stays. `on_address` is told
+    where the master listens.
+
+    Raises:
+        InputError: the address to listen on is not loopback.
+        LiveError: a worker ended by itself, or the workers did not come up.
+    """
+    config.log_dir.mkdir(parents=True, exist_ok=True)
+    launcher = LocalWorkerLauncher(config.log_dir)
+    return asyncio.run(_run(config, core, recorder, on_progress, on_address, launcher, _WORKERS_WITHIN_S))
+
+
+def run_testbed(
+    config: LiveConfig,
+    core: Core,
+    recorder: Recorder,
+    announce: Callable[[Sequence[str]], None],
+    on_progress: Callable[[LiveProgress], None] = lambda progress: None,
+) -> LiveResult:
+    """Runs the jobs on workers that people start with the commands that `announce` is given, one a node.
+
+    Raises:
+        InputError: the address to listen on is not loopback.
+    """
+    config.log_dir.mkdir(parents=True, exist_ok=True)
+
+    def on_address(address: str) -> None:
+        announce([worker_command(address, node.name, node.num_gpu) for node in config.cluster.nodes])
+
+    return asyncio.run(_run(config, core, recorder, on_progress, on_address, _NoWorkers(), None))
+
+
+def worker_command(master: str, node: str, num_gpu: int) -> str:
+    """The command that starts a node's worker."""
+    return f"cluster-exp worker --master {master} --node {node} --gpus {num_gpu}"
+
+
+def check_loopback(bind: str) -> None:
+    """Raises InputError for an address that others than this machine can reach."""
+    host = bind.rpartition(":")[0].strip("[]")
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise InputError(
+            f"{bind!r} can be reached from outside; without TLS only loopback (127.0.0.1:PORT) is allowed",
+            where="--bind",
+        )
+
+
+async def _run(
+    config: LiveConfig,
+    core: Core,
+    recorder: Recorder,
+    on_progress: Callable[[LiveProgress], None],
+    on_address: Callable[[str], None],
+    launcher: WorkerLauncher,
+    within_s: float | None,
+) -> LiveResult:
+    check_loopback(config.bind)
+    settings = MasterConfig(
+        config.cluster, config.time_scale, config.interval_s, config.bind, config.report_interval_s
+    )
+    master = Master(settings, core, recorder, on_progress)
+    troubles: list[str] = []
+    reasons: list[str] = []
+    complete = False
+    with _signals(lambda reason: _interrupt(master, launcher, reasons, reason)):
+        watch: asyncio.Task[None] | None = None
+        try:
+            address = await master.start()
+            on_address(address)
+            for index, node in enumerate(config.cluster.nodes):
+                launcher.start(index, node, address)
+            watch = asyncio.create_task(_watch(master, launcher, troubles, within_s))
+            complete = await master.run(config.jobs, config.extra_jobs)
+        finally:
+            if watch is not None:
+                watch.cancel()
+            await master.close("the run is over")
+            await launcher.stop(_STOP_GRACE_S)
+    if troubles:
+        raise LiveError(troubles[0])
+    return _result(master, complete, reasons[0] if reasons else "")
+
+
+async def _watch(
+    master: Master, launcher: WorkerLauncher, troubles: list[str], within_s: float | None
+) -> None:
+    """Stops the master when a worker that this run started is gone, or does not come up."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_s if within_s is not None else None
+    while True:
+        gone = launcher.gone()
+        if gone is None and deadline is not None and master.roster.missing and not master.running:
+            late = loop.time() > deadline
+            gone = f"no worker registered for {', '.join(master.roster.missing)}" if late else None
+        if gone is not None:
+            troubles.append(gone)
+            master.stop(gone)
+            return
+        await asyncio.sleep(_WATCH_S)
+
+
+def _interrupt(master: Master, launcher: WorkerLauncher, reasons: list[str], reason: str) -> None:
+    reasons.append(reason)
+    master.stop(reason)
+    if len(reasons) > 1:
+        launcher.kill()
+
+
+@contextmanager
+def _signals(on_signal: Callable[[str], None]) -> Iterator[None]:
+    """Handles SIGINT and SIGTERM while the block runs, if this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal, f"stopped by {number.name}")
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _result(master: Master, complete: bool, reason: str) -> LiveResult:
+    board = master.board
+    starts = board.start_costs_s
+    nothing = float("nan")
+    return LiveResult(
+        complete=complete,
+        reason=reason,
+        ended={status.name.lower(): board.counts[status] for status in sorted(FINAL) if board.counts[status]},
+        start_cost_mean_s=statistics.fmean(starts) if starts else nothing,
+        start_cost_median_s=statistics.median(starts) if starts else nothing,
+        stop_cost_mean_s=statistics.fmean(board.stop_costs_s) if board.stop_costs_s else nothing,
+        starts=len(starts),
+    )

@@ -1,0 +1,42 @@
+"""A worker's reports on their way to the master: progress waits for company, everything else does not."""
+
+import asyncio
+
+from cluster_exp.protocol.messages import ReportBatch, ReportKind, TrainerReport
+
+
+class Outbox:
+    """Reports that no batch has carried yet, and the batch that is under way."""
+
+    def __init__(self, node: str, instance: str) -> None:
+        self._node = node
+        self._instance = instance
+        self._sequence = 0
+        self._waiting: list[TrainerReport] = []
+        self._progress: dict[tuple[str, int], TrainerReport] = {}
+        self._under_way: ReportBatch | None = None
+        self.urgent = asyncio.Event()  # set while something should not wait for the next interval
+
+    def add(self, report: TrainerReport) -> None:
+        """Takes a report; of a launch's progress only the latest is kept."""
+        if report.kind is ReportKind.PROGRESS:
+            self._progress[(report.job_id, report.generation)] = report
+            return
+        self._progress.pop((report.job_id, report.generation), None)
+        self._waiting.append(report)
+        self.urgent.set()
+
+    def batch(self) -> ReportBatch:
+        """The batch to send now: the unacknowledged one unchanged, else a new one, possibly empty."""
+        if self._under_way is None:
+            self._sequence += 1
+            reports = (*self._progress.values(), *self._waiting)
+            self._under_way = ReportBatch(self._node, self._instance, self._sequence, reports)
+            self._waiting, self._progress = [], {}
+            self.urgent.clear()
+        return self._under_way
+
+    def acknowledged(self, sequence: int) -> None:
+        """The master has taken all batches up to this one."""
+        if self._under_way is not None and self._under_way.sequence <= sequence:
+            self._under_way = None
