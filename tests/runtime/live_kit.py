@@ -137,7 +137,13 @@ class PaperWorker(WorkerServiceServicer):
 
 @asynccontextmanager
 async def paper_run(
-    jobs: Sequence[JobSpec], spec: ClusterSpec, *, policy: str = "srsf", extra: int = 0, scale: float = 1.0, interval_s: float = 0.0
+    jobs: Sequence[JobSpec],
+    spec: ClusterSpec,
+    *,
+    policy: str = "srsf",
+    extra: int = 0,
+    scale: float = 1.0,
+    interval_s: float = 0.0,
 ):
     """A real master with paper workers, all registered. Yields (master, stub, workers, memory, run task)."""
     memory = Memory()

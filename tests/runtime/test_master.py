@@ -51,9 +51,11 @@ def run(scenario) -> None:
 )
 def test_unwelcome_workers_are_refused_by_name(changes, words):
     async def scenario():
-        async with paper_run([], cluster(), extra=1) as (_, stub, workers, _, _):
-            async with refusal(grpc.StatusCode.FAILED_PRECONDITION, words):
-                await stub.Register(workers[0].offer(**changes), timeout=DEADLINE_S)
+        async with (
+            paper_run([], cluster(), extra=1) as (_, stub, workers, _, _),
+            refusal(grpc.StatusCode.FAILED_PRECONDITION, words),
+        ):
+            await stub.Register(workers[0].offer(**changes), timeout=DEADLINE_S)
 
     run(scenario())
 
@@ -64,7 +66,8 @@ def test_the_same_worker_may_register_twice_and_other_gpus_than_described_are_re
             reply = await stub.Register(workers[1].offer(), timeout=DEADLINE_S)
             assert reply.node_id == 1
             master.roster.drop(1)
-            async with refusal(grpc.StatusCode.FAILED_PRECONDITION, "offers 5 GPUs, the cluster's description has 2"):
+            words = "offers 5 GPUs, the cluster's description has 2"
+            async with refusal(grpc.StatusCode.FAILED_PRECONDITION, words):
                 await stub.Register(workers[1].offer(num_gpu=5), timeout=DEADLINE_S)
 
     run(scenario())
@@ -79,9 +82,11 @@ def test_the_same_worker_may_register_twice_and_other_gpus_than_described_are_re
 )
 def test_bad_fields_are_named(message, field):
     async def scenario():
-        async with paper_run([], cluster(), extra=1) as (_, stub, _, _, _):
-            async with refusal(grpc.StatusCode.INVALID_ARGUMENT, field):
-                await stub.Register(message, timeout=DEADLINE_S)
+        async with (
+            paper_run([], cluster(), extra=1) as (_, stub, _, _, _),
+            refusal(grpc.StatusCode.INVALID_ARGUMENT, field),
+        ):
+            await stub.Register(message, timeout=DEADLINE_S)
 
     run(scenario())
 
@@ -103,7 +108,7 @@ def test_a_repeated_batch_counts_once_and_a_missing_one_is_refused():
             await worker.tell(stub, order, FINISHED, 100)
             assert await asyncio.wait_for(running, DEADLINE_S)
             assert len(memory.of(JobStarted)) == 1
-            assert [event.remaining_iterations for event in memory.of(Progressed)][0] == (60.0,)
+            assert memory.of(Progressed)[0].remaining_iterations == (60.0,)
             assert len(memory.of(JobFinished)) == 1
             times = [event.time_s for event, _ in memory.entries]
             assert times == sorted(times)
@@ -201,7 +206,8 @@ def test_submitting_is_idempotent_and_names_what_is_wrong():
             async with refusal(grpc.StatusCode.INVALID_ARGUMENT, "asks for 3 GPUs, the cluster has 2"):
                 await stub.SubmitJob(codec.submission_to("r3", [job("c", 3)]), timeout=DEADLINE_S)
             async with refusal(grpc.StatusCode.INVALID_ARGUMENT, "jobs[0].profile.iteration_s"):
-                bad = master_pb2.SubmitJobRequest(request_id="r4", jobs=[common_pb2.JobSpec(job_id="c", num_gpu=1)])
+                bare = common_pb2.JobSpec(job_id="c", num_gpu=1)
+                bad = master_pb2.SubmitJobRequest(request_id="r4", jobs=[bare])
                 await stub.SubmitJob(bad, timeout=DEADLINE_S)
             await until(lambda: len(worker.launches()) == 2, "two launches")
             for order in worker.launches():
@@ -226,7 +232,8 @@ def test_jobs_can_be_asked_after_and_cancelled():
             assert views["a"].shares[0].gpus == (0, 1)
             assert views["b"].status is JobStatus.CANCELLED
             reply = await stub.QueryCluster(master_pb2.QueryClusterRequest(), timeout=DEADLINE_S)
-            assert [(node.node, node.registered, list(node.job_ids)) for node in reply.nodes] == [("n0", True, ["a"])]
+            (node,) = reply.nodes
+            assert (node.node, node.registered, list(node.job_ids)) == ("n0", True, ["a"])
             await stub.CancelJob(master_pb2.CancelJobRequest(job_id="a"), timeout=DEADLINE_S)
             await until(lambda: worker.of(PreemptOrder), "a stop order")
             await worker.tell(stub, order, PREEMPTED, 5)
@@ -238,7 +245,8 @@ def test_jobs_can_be_asked_after_and_cancelled():
 
 def test_a_silent_worker_is_lost_and_its_jobs_run_elsewhere():
     async def scenario():
-        async with paper_run([job("wide", 4), job("a", 1, 500)], cluster()) as (master, stub, workers, memory, running):
+        jobs = [job("wide", 4), job("a", 1, 500)]
+        async with paper_run(jobs, cluster()) as (master, stub, workers, memory, running):
             lead, other = workers
             await until(lambda: lead.launches() and other.launches(), "two launches")
             order = lead.launches()[0]

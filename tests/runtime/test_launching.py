@@ -1,0 +1,160 @@
+"""A worker's table of trainers, over real processes that are not trainers."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from cluster_exp.domain.allotment import NodeShare
+from cluster_exp.protocol.messages import (
+    LaunchOrder,
+    PreemptOrder,
+    ReportKind,
+    TrainerReport,
+    TrainerState,
+)
+from cluster_exp.protocol.refusal import Refused
+from cluster_exp.runtime.launchers import SubprocessJobLauncher
+from cluster_exp.runtime.trainers import Trainers
+from tests.runtime.live_kit import job, until
+
+FOREVER = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
+
+
+def order(generation: int = 1, name: str = "a") -> LaunchOrder:
+    return LaunchOrder(job(name), generation, (NodeShare(0, (0,)),), 0, 1, "127.0.0.1:1")
+
+
+class Bench:
+    def __init__(self, log_dir, grace_s: float = 30.0) -> None:
+        self.reports: list[TrainerReport] = []
+        self.launcher = SubprocessJobLauncher(log_dir)
+        self.trainers = Trainers(self.launcher, self.reports.append, grace_s)
+
+    async def left(self) -> TrainerReport:
+        await until(lambda: self.reports and not self.launcher.list(), "the trainer to leave")
+        return self.reports[-1]
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 30))
+
+
+def test_the_same_launch_twice_is_one_process_and_an_older_one_is_refused(tmp_path):
+    async def scenario():
+        bench = Bench(tmp_path)
+        bench.trainers.launch(order(2), FOREVER, {})
+        bench.trainers.launch(order(2), FOREVER, {})
+        (status,) = bench.trainers.statuses()
+        assert (status.job_id, status.generation, status.state) == ("a", 2, TrainerState.STARTING)
+        assert os.getpgid(status.pid) == status.pid
+        with pytest.raises(Refused, match="generation 2 of job a was launched already"):
+            bench.trainers.launch(order(1), FOREVER, {})
+        bench.trainers.launch(order(3), FOREVER, {})
+        await until(lambda: not alive(status.pid), "the older launch to end")
+        assert set(bench.launcher.list()) == {("a", 3)}
+        await bench.trainers.stop_all()
+        assert not bench.launcher.list()
+        assert not bench.reports
+
+    run(scenario())
+
+
+def test_a_crash_is_reported_with_its_code_and_last_words(tmp_path):
+    async def scenario():
+        bench = Bench(tmp_path)
+        bench.trainers.launch(order(), [sys.executable, "-c", "import sys; sys.exit('out of luck')"], {})
+        report = await bench.left()
+        assert report.kind is ReportKind.FAILED
+        assert report.reason == "exit code 1 after 0 iterations: out of luck"
+        bench.trainers.launch(order(1, "b"), ["/nowhere/trainer"], {})
+        await until(lambda: len(bench.reports) == 2, "the second report")
+        assert bench.reports[1].kind is ReportKind.FAILED
+
+    run(scenario())
+
+
+def test_a_killed_trainer_is_reported_with_its_signal_and_leaves_no_children(tmp_path):
+    async def scenario():
+        bench = Bench(tmp_path)
+        script = textwrap.dedent("""
+            import signal, subprocess, sys
+            child = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()"])
+            open("child", "w").write(str(child.pid) + " ")
+            signal.pause()
+        """)
+        bench.trainers.launch(order(), [sys.executable, "-c", script], {})
+        child = tmp_path / "child"
+        await until(lambda: child.exists() and child.read_text().endswith(" "), "its child")
+        os.kill(bench.trainers.statuses()[0].pid, signal.SIGKILL)
+        report = await bench.left()
+        assert (report.kind, report.reason) == (ReportKind.FAILED, "signal SIGKILL after 0 iterations")
+        await until(lambda: not alive(int(child.read_text())), "the child to end")
+        assert not list(tmp_path.glob("trainer-*.log"))
+
+    run(scenario())
+
+
+def test_its_last_word_counts_when_the_process_is_gone(tmp_path):
+    async def scenario():
+        bench = Bench(tmp_path)
+        bench.trainers.launch(order(), [sys.executable, "-c", "input()"], {})
+        bench.trainers.heard("a", 1, ReportKind.STARTED, 0)
+        bench.trainers.heard("a", 1, ReportKind.PROGRESS, 40)
+        bench.trainers.heard("a", 7, ReportKind.PROGRESS, 90)
+        bench.trainers.heard("a", 1, ReportKind.FINISHED, 100)
+        report = await bench.left()
+        assert [entry.kind for entry in bench.reports] == [
+            ReportKind.STARTED,
+            ReportKind.PROGRESS,
+            ReportKind.FINISHED,
+        ]
+        assert report.iterations_done == 100
+
+    run(scenario())
+
+
+def test_one_that_does_not_stop_is_ended_by_force(tmp_path):
+    async def scenario():
+        bench = Bench(tmp_path, grace_s=0.05)
+        bench.trainers.launch(order(), FOREVER, {})
+        bench.trainers.heard("a", 1, ReportKind.PROGRESS, 12)
+        assert bench.trainers.stop(PreemptOrder("a", 1))
+        assert not bench.trainers.stop(PreemptOrder("b", 1))
+        report = await bench.left()
+        assert (report.kind, report.iterations_done) == (ReportKind.PREEMPTED, 12)
+
+    run(scenario())
+
+
+def test_trainers_die_with_a_killed_worker(tmp_path):
+    script = textwrap.dedent(f"""
+        import asyncio, sys
+        from pathlib import Path
+        from cluster_exp.runtime.launchers import SubprocessJobLauncher
+
+        async def main():
+            process = SubprocessJobLauncher(Path({str(tmp_path)!r})).start(("a", 1), {FOREVER!r}, {{}})
+            print(process.pid, flush=True)
+            await asyncio.Event().wait()
+
+        asyncio.run(main())
+    """)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        pid = int(worker.stdout.readline())
+        assert alive(pid)
+        worker.kill()
+    asyncio.run(until(lambda: not alive(pid), "the trainer to end"))
