@@ -41,7 +41,7 @@ class ProfileTable:
         self._profiles[key] = profile
 
     def find(self, key: ProfileKey) -> StageProfile | None:
-        """The profile under the key, else the one without spread, else also without a type of GPU, else None."""
+        """The profile under the key, else of spread 1, else also of no stated GPU type, else None."""
         for near in (key, replace(key, spread=1), replace(key, spread=1, gpu_type="")):
             if (profile := self._profiles.get(near)) is not None:
                 return profile
@@ -74,7 +74,8 @@ def read_profiles(path: str | Path) -> ProfileTable:
     """The profiles of a CSV file.
 
     Columns model_name, batch_size (samples per GPU), num_gpu, iteration_time (ms), resource_time_0 to _2 (ms:
-    cpu, gpu, network) or storage_time, cpu_time, gpu_time, network_time (ms); optionally gpu_type, spread (nodes).
+    cpu, gpu, network) or storage_time, cpu_time, gpu_time, network_time (ms); optionally gpu_type and spread
+    (nodes).
 
     Raises:
         InputError: at the first unusable field, at a key that stands twice, and when there is no row.

@@ -17,9 +17,7 @@ _START = Span(0, 1e6, unit="s")
 class RestartCosts:
     """Start overheads by model and number of GPUs."""
 
-    def __init__(
-        self, overhead_s: Mapping[tuple[str, int], float], default_s: float = DEFAULT_START_S
-    ) -> None:
+    def __init__(self, overhead_s: Mapping[tuple[str, int], float], default_s: float = DEFAULT_START_S) -> None:
         """Takes seconds by (model, GPUs), and the seconds of all other models."""
         self._default_s = default_s
         self._steps: dict[str, list[tuple[int, float]]] = {}

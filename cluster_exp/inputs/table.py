@@ -30,10 +30,8 @@ class Row:
     def name(self, column: str) -> str:
         """The field as a printable text of at most 200 characters; may be empty. Raises InputError."""
         text = self.text(column)
-        if len(text) > _MAX_NAME or not text.isprintable():
-            raise self.error(
-                column, f"{column}: {shown(text)}; allowed: at most {_MAX_NAME} printable characters"
-            )
+        if text and (len(text) > _MAX_NAME or not text.isprintable()):
+            raise self.error(column, f"{column}: {shown(text)}; allowed: at most {_MAX_NAME} printable characters")
         return text
 
     def integer(self, column: str, span: Span) -> int:

@@ -79,9 +79,7 @@ def read_trace(
     for row in table:
         job = reader.read(row)
         if (line := first_line.setdefault(job.job_id, row.line)) != row.line:
-            raise row.error(
-                "job_id", f"job_id: {shown(job.job_id)} is the id of line {line} too; ids are unique"
-            )
+            raise row.error("job_id", f"job_id: {shown(job.job_id)} is the id of line {line} too; ids are unique")
         if reader.fits(row, job):
             jobs.append(job)
         else:
