@@ -57,7 +57,7 @@ def shown(value: str) -> str:
 
 def nearest(given: str, known: Iterable[str]) -> str:
     """An advice in words: the known name nearest to the given one, if any is near, and the known names."""
-    names = sorted(known)
+    names = sorted(shown(name)[1:-1] for name in known)
     near = difflib.get_close_matches(given[:_SHOWN_CHARACTERS], names, n=1)
     more = f" and {len(names) - _SHOWN_CHOICES} more" if len(names) > _SHOWN_CHOICES else ""
     listed = f"known: {', '.join(names[:_SHOWN_CHOICES])}{more}" if names else "none is known"
