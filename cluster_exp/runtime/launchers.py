@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from cluster_exp.domain.cluster import NodeSpec
+from cluster_exp.runtime.commands import package_path
 
 _LOG_TAIL_BYTES = 2_000
 LaunchKey = tuple[str, int]  # job id, generation
@@ -153,21 +155,32 @@ class SubprocessJobLauncher:
             path.unlink()
 
 
+def _scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="cluster-exp-run-")
+
+
 @dataclass
 class LocalWorkerLauncher:
     """Workers as processes of this machine, each in a process group of its own."""
 
     log_dir: Path
     _workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, repr=False)
+    _scratch: tempfile.TemporaryDirectory[str] = field(default_factory=_scratch_folder, repr=False)
 
     def start(self, index: int, node: NodeSpec, master: str) -> None:
         """Starts the worker of a node; it leaves when this process dies."""
         argv = [sys.executable, "-m", "cluster_exp.runtime.worker_main"]
         argv += ["--master", master, "--node", node.name, "--gpus", str(node.num_gpu)]
-        argv += ["--gpu-type", node.gpu_type, "--log-dir", str(self.log_dir), "--parent", str(os.getpid())]
+        argv += ["--gpu-type", node.gpu_type, "--log-dir", str(self.log_dir)]
+        argv += ["--scratch", self._scratch.name, "--parent", str(os.getpid())]
         with (self.log_dir / f"worker-{quote(node.name, safe='')}.log").open("ab") as log:
             self._workers[node.name] = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **package_path()},
+                process_group=0,
             )
 
     def gone(self) -> str | None:
@@ -192,8 +205,15 @@ class LocalWorkerLauncher:
             for process in self._workers.values():
                 if number and process.poll() is None:
                     process.send_signal(number)
-            deadline = asyncio.get_running_loop().time() + grace_s
-            while asyncio.get_running_loop().time() < deadline:
-                if all(process.poll() is not None for process in self._workers.values()):
-                    return
-                await asyncio.sleep(0.02)
+            if await self._all_left(grace_s):
+                break
+        self._scratch.cleanup()
+
+    async def _all_left(self, within_s: float) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while any(process.poll() is None for process in self._workers.values()):
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True

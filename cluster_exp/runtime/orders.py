@@ -9,16 +9,15 @@ from cluster_exp.domain.job import JobSpec
 from cluster_exp.interleave.cycle import lockstep_cycle_s
 from cluster_exp.protocol.gangs import Gangs
 from cluster_exp.protocol.messages import LaunchOrder, PreemptOrder, Registration, TurnsOrder
+from cluster_exp.runtime.emulated import batch_for
 from cluster_exp.runtime.link import Trouble, WorkerLink
-
-MIN_CYCLE_WALL_S = 0.05  # a compressed cycle lasts at least this long, so that turns are really taken
 
 
 def iterations_per_turn(jobs: Sequence[JobSpec], offsets: Sequence[int], time_scale: float) -> int:
     """How many iterations one emulated iteration of a group stands for, so that its cycle is long enough."""
     profiles = [job.profile for job in jobs]
     cycle_s = profiles[0].iteration_s if len(profiles) == 1 else lockstep_cycle_s(profiles, offsets)
-    return max(1, math.ceil(MIN_CYCLE_WALL_S * time_scale / cycle_s))
+    return batch_for(cycle_s, time_scale)
 
 
 class Dispatcher:

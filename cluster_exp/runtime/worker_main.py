@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", required=True, type=int, metavar="N", help="GPUs of this node")
     parser.add_argument("--gpu-type", default="", help="their type, if the cluster's description names one")
     parser.add_argument("--log-dir", type=Path, help="where logs go; default: a new temporary folder")
+    parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
 
 
@@ -39,7 +40,12 @@ def config_from(arguments: argparse.Namespace) -> WorkerConfig:
     log_dir = arguments.log_dir or Path(tempfile.mkdtemp(prefix="cluster-exp-worker-"))
     log_dir.mkdir(parents=True, exist_ok=True)
     return WorkerConfig(
-        arguments.master, arguments.node, arguments.gpus, log_dir.resolve(), gpu_type=arguments.gpu_type
+        arguments.master,
+        arguments.node,
+        arguments.gpus,
+        log_dir.resolve(),
+        gpu_type=arguments.gpu_type,
+        scratch=arguments.scratch,
     )
 
 

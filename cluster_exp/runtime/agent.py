@@ -1,0 +1,128 @@
+"""One node's trainers and turns together: what a worker does with the master's orders."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from cluster_exp.protocol.messages import (
+    LaunchOrder,
+    PreemptOrder,
+    ReportKind,
+    TrainerReport,
+    TrainerStatus,
+    TurnsOrder,
+    Welcome,
+)
+from cluster_exp.protocol.refusal import RefusalKind, Refused
+from cluster_exp.runtime.commands import TrainerPlace, emulated_command
+from cluster_exp.runtime.launchers import JobLauncher
+from cluster_exp.runtime.trainers import Trainers
+from cluster_exp.runtime.turn_server import (
+    TrainerDone,
+    TrainerEvent,
+    TrainerProgress,
+    TrainerStarted,
+    TrainerStopped,
+    TurnServer,
+)
+
+_KINDS: dict[type, ReportKind] = {
+    TrainerStarted: ReportKind.STARTED,
+    TrainerProgress: ReportKind.PROGRESS,
+    TrainerStopped: ReportKind.PREEMPTED,
+    TrainerDone: ReportKind.FINISHED,
+}
+
+
+class NodeAgent:
+    """Launches and stops trainers and keeps the turn server informed. Used from one event loop."""
+
+    def __init__(
+        self,
+        launcher: JobLauncher,
+        emit: Callable[[TrainerReport], None],
+        host: str,
+        grace_s: float,
+        scratch: Path | None = None,
+    ) -> None:
+        """Listens from `start` on; the turn server's socket lies in a new folder under `scratch`."""
+        self._emit = emit
+        self._trainers = Trainers(launcher, self._pass_on, grace_s)
+        self._folder = Path(tempfile.mkdtemp(prefix="cluster-exp-", dir=scratch))
+        self._turns = TurnServer(self._folder / "turns", self._on_event, host)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._welcome: Welcome | None = None
+
+    @property
+    def turns_address(self) -> str:
+        """Where trainers of other nodes find the turn server, as host:port."""
+        return self._turns.tcp_address
+
+    def start(self) -> None:
+        """Begins to serve trainers; call it inside the event loop. Raises OSError when it cannot listen."""
+        self._loop = asyncio.get_running_loop()
+        self._turns.start()
+
+    def welcome(self, welcome: Welcome) -> None:
+        """Takes what the master said when this node registered."""
+        self._welcome = welcome
+
+    def launch(self, order: LaunchOrder) -> None:
+        """Starts this node's part of a job. Raises Refused when it has none or cannot be started."""
+        if self._welcome is None:
+            raise Refused(RefusalKind.PRECONDITION, "this worker is not registered")
+        node = self._welcome.node_id
+        ranks = [rank for rank, share in enumerate(order.shares) if share.node == node]
+        if not ranks:
+            raise Refused(RefusalKind.INVALID, f"job {order.job.job_id} has no part on node {node}")
+        arbiter = self._turns.address
+        if order.turns_address != self._turns.tcp_address:
+            arbiter = f"tcp:{order.turns_address}"
+        place = TrainerPlace(ranks[0], self._turns.address, arbiter, self._welcome.time_scale)
+        argv, env = emulated_command(order, place)
+        self._turns.expect(order.job.job_id, order.generation)
+        self._trainers.launch(order, argv, env)
+
+    def preempt(self, order: PreemptOrder) -> None:
+        """Stops a launch at its next boundary; one that is not here is passed over."""
+        if self._trainers.stop(order):
+            self._turns.stop_job(order.job_id, order.generation)
+
+    def set_turns(self, order: TurnsOrder) -> None:
+        """Sets a group's members and order."""
+        group = order.group
+        members = [((member.job_id, member.generation), member.offset) for member in group.members]
+        self._turns.set_group(group.group_id, group.version, members, order.iterations_per_turn)
+
+    def statuses(self) -> tuple[TrainerStatus, ...]:
+        """All trainers of the node."""
+        return self._trainers.statuses()
+
+    async def stop_all(self) -> None:
+        """Ends all trainers at once; nothing is reported."""
+        for status in self._trainers.statuses():
+            self._turns.forget_job(status.job_id, status.generation)
+        await self._trainers.stop_all()
+
+    async def close(self) -> None:
+        """Ends all trainers and stops serving."""
+        await self.stop_all()
+        self._turns.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _pass_on(self, report: TrainerReport) -> None:
+        if report.kind in (ReportKind.FINISHED, ReportKind.PREEMPTED, ReportKind.FAILED):
+            self._turns.forget_job(report.job_id, report.generation)
+        self._emit(report)
+
+    def _on_event(self, event: TrainerEvent) -> None:
+        """Called in the turn server's thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
+                self._loop.call_soon_threadsafe(self._heard, event)
+
+    def _heard(self, event: TrainerEvent) -> None:
+        self._trainers.heard(event.job_id, event.generation, _KINDS[type(event)], event.iterations_done)

@@ -1,0 +1,216 @@
+"""The worker: one per node. It launches and stops trainers, hands out turns and relays what happens."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from cluster_exp.protocol.messages import PROTOCOL_VERSION, Registration, Welcome
+from cluster_exp.runtime import codec, fields
+from cluster_exp.runtime.agent import NodeAgent
+from cluster_exp.runtime.launchers import SubprocessJobLauncher
+from cluster_exp.runtime.outbox import Outbox
+from cluster_exp.runtime.rpc import worker_pb2
+from cluster_exp.runtime.rpc.master_pb2_grpc import MasterServiceStub
+from cluster_exp.runtime.rpc.worker_pb2_grpc import (
+    WorkerServiceServicer,
+    add_WorkerServiceServicer_to_server,
+)
+from cluster_exp.runtime.services import CHANNEL_OPTIONS, SERVER_OPTIONS, answer
+
+_DEADLINE_S = 5.0
+_FIRST_WAIT_S = 0.1
+_LONGEST_WAIT_S = 2.0
+_GONE = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT})
+_log = logging.getLogger(__name__)
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """What a worker needs to know when it starts."""
+
+    master: str  # host:port
+    node: str  # its name in the cluster's description
+    num_gpu: int
+    log_dir: Path
+    gpu_type: str = ""
+    gpu_memory_mib: float | None = None  # per GPU
+    host: str = "127.0.0.1"  # where it listens
+    scratch: Path | None = None  # where its socket's folder is made; None = the system's temporary folder
+    grace_s: float = 30.0  # wall time to reach an iteration's end before a trainer is ended by force
+
+
+class WorkerRefusedError(RuntimeError):
+    """The master does not want this worker; the message is the master's."""
+
+
+class Worker:
+    """One node's side of the runtime."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._stopping = asyncio.Event()
+        self._channel = grpc.aio.insecure_channel(config.master, options=CHANNEL_OPTIONS)
+        self._master = MasterServiceStub(self._channel)
+        self._outbox = Outbox(config.node, "")
+        launcher = SubprocessJobLauncher(config.log_dir)
+        self._agent = NodeAgent(
+            launcher, lambda report: self._outbox.add(report), config.host, config.grace_s, config.scratch
+        )
+
+    def stop(self) -> None:
+        """Makes `run` stop all trainers and return."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serves its node until the master, or `stop`, tells it to leave.
+
+        Raises:
+            WorkerRefusedError: the master does not want it.
+        """
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        add_WorkerServiceServicer_to_server(WorkerServicer(self._agent, self.stop), server)
+        port = server.add_insecure_port(f"{self._config.host}:0")
+        self._agent.start()
+        await server.start()
+        try:
+            while not self._stopping.is_set():
+                welcome = await self._register(f"{self._config.host}:{port}")
+                if welcome is not None:
+                    await self._relay(welcome)
+                    await self._agent.stop_all()
+        finally:
+            await self._agent.close()
+            await server.stop(grace=0.2)
+            await self._channel.close(None)
+
+    async def _register(self, address: str) -> Welcome | None:
+        """Offers the node until the master answers; None when told to stop before."""
+        instance = uuid.uuid4().hex
+        self._outbox = Outbox(self._config.node, instance)
+        wait_s = _FIRST_WAIT_S
+        while not self._stopping.is_set():
+            offer = self._offer(instance, address)
+            try:
+                reply = await self._master.Register(codec.registration_to(offer), timeout=_DEADLINE_S)
+            except grpc.aio.AioRpcError as error:
+                if error.code() in _GONE:
+                    raise WorkerRefusedError(error.details()) from None
+                _log.info("master=%s does not answer yet: %s", self._config.master, error.code().name)
+            else:
+                welcome = codec.welcome_from(reply)
+                self._agent.welcome(welcome)
+                return welcome
+            await self._pause(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        return None
+
+    def _offer(self, instance: str, address: str) -> Registration:
+        config = self._config
+        return Registration(
+            PROTOCOL_VERSION,
+            config.node,
+            instance,
+            address,
+            self._agent.turns_address,
+            config.num_gpu,
+            config.gpu_type,
+            config.gpu_memory_mib,
+            self._agent.statuses(),
+        )
+
+    async def _relay(self, welcome: Welcome) -> None:
+        """Sends batches until told to stop, or until the master counts this worker as lost."""
+        wait_s = _FIRST_WAIT_S
+        while not self._stopping.is_set():
+            batch = self._outbox.batch()
+            try:
+                reply = await self._master.Report(codec.batch_to(batch), timeout=_DEADLINE_S)
+            except grpc.aio.AioRpcError as error:
+                if error.code() in _GONE:
+                    _log.warning("node=%s is off the master's roster: %s", batch.node, error.details())
+                    return
+                await self._pause(wait_s)
+                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+                continue
+            wait_s = _FIRST_WAIT_S
+            self._outbox.acknowledged(reply.acknowledged)
+            await self._until_due(welcome.report_interval_s)
+
+    async def _until_due(self, interval_s: float) -> None:
+        urgent = asyncio.create_task(self._outbox.urgent.wait())
+        stopping = asyncio.create_task(self._stopping.wait())
+        _, pending = await asyncio.wait(
+            (urgent, stopping), timeout=interval_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in pending:
+            task.cancel()
+
+    async def _pause(self, wait_s: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), wait_s)
+
+
+class WorkerServicer(WorkerServiceServicer):
+    """The master's orders, checked and handed to the node's agent in the same event loop."""
+
+    def __init__(self, agent: NodeAgent, stop: Callable[[], None]) -> None:
+        self._agent = agent
+        self._stop = stop
+
+    async def Launch(self, request: worker_pb2.LaunchRequest, context: _Context) -> worker_pb2.LaunchReply:
+        """Starts this node's part of a job."""
+
+        async def work() -> worker_pb2.LaunchReply:
+            self._agent.launch(codec.launch_from(request))
+            return worker_pb2.LaunchReply()
+
+        return await answer(context, work)
+
+    async def Preempt(self, request: worker_pb2.PreemptRequest, context: _Context) -> worker_pb2.PreemptReply:
+        """Stops a job at the end of its iteration."""
+
+        async def work() -> worker_pb2.PreemptReply:
+            self._agent.preempt(codec.preempt_from(request))
+            return worker_pb2.PreemptReply()
+
+        return await answer(context, work)
+
+    async def SetTurns(self, request: worker_pb2.SetTurnsRequest, context: _Context) -> worker_pb2.SetTurnsReply:
+        """Sets a group's members and order."""
+
+        async def work() -> worker_pb2.SetTurnsReply:
+            self._agent.set_turns(codec.turns_from(request))
+            return worker_pb2.SetTurnsReply()
+
+        return await answer(context, work)
+
+    async def QueryTrainers(
+        self, request: worker_pb2.QueryTrainersRequest, context: _Context
+    ) -> worker_pb2.QueryTrainersReply:
+        """The node's trainers."""
+
+        async def work() -> worker_pb2.QueryTrainersReply:
+            return codec.statuses_to(self._agent.statuses())
+
+        return await answer(context, work)
+
+    async def Shutdown(
+        self, request: worker_pb2.ShutdownRequest, context: _Context
+    ) -> worker_pb2.ShutdownReply:
+        """Stops every trainer and leaves."""
+
+        async def work() -> worker_pb2.ShutdownReply:
+            _log.info("told to leave: %s", fields.text("reason", request.reason))
+            self._stop()
+            return worker_pb2.ShutdownReply()
+
+        return await answer(context, work)
