@@ -1,0 +1,18 @@
+"""The trainer SDK: the only thing that a training program imports. Standard library only.
+
+The launcher tells a trainer who it is by environment variables:
+
+| variable | meaning |
+|---|---|
+| CLUSTER_EXP_JOB_ID, CLUSTER_EXP_GENERATION | the job, and the number of its launch |
+| CLUSTER_EXP_RANK, CLUSTER_EXP_WORLD | this process among the job's |
+| CLUSTER_EXP_WORKER | `unix:PATH` of this node's worker: reports go there |
+| CLUSTER_EXP_ARBITER | `unix:PATH` or `tcp:HOST:PORT` of the worker that hands out this job's turns |
+| CLUSTER_EXP_ITERATIONS, CLUSTER_EXP_ITERATIONS_DONE | iterations to do in all, and done in earlier launches |
+| CLUSTER_EXP_GPUS | this process's GPUs, as `node/gpu,node/gpu` |
+| CLUSTER_EXP_STAGE_LOG | optional: a CSV file that gets a row for every stage |
+"""
+
+from cluster_exp.runtime.trainer.sdk import Trainer, WorkerLostError
+
+__all__ = ["Trainer", "WorkerLostError"]

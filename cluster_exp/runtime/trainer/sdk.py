@@ -1,0 +1,245 @@
+"""What a training loop calls."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TextIO
+
+from cluster_exp.domain.resources import NUM_RESOURCES, RESOURCE_NAMES, Resource
+from cluster_exp.runtime.trainer.connection import Connection, WorkerLostError
+
+__all__ = ["Identity", "Trainer", "WorkerLostError"]
+
+_WIRE_VERSION = 1
+_PROGRESS_WALL_S = 0.1  # a trainer reports no more often than this
+STAGE_LOG_HEADER = "job_id,generation,rank,gpus,iteration,resource,start_ns,end_ns,turn\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a trainer is, as its launcher told it."""
+
+    job_id: str
+    generation: int
+    rank: int
+    world: int
+    worker: str  # address for reports
+    arbiter: str  # address for turns
+    iterations: int  # to do in all
+    iterations_done: int  # in earlier launches
+    gpus: str = ""  # node/gpu,node/gpu
+    stage_log: str = ""  # path; empty = none
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> "Identity | None":
+        """Reads the launcher's variables; None outside a cluster.
+
+        Raises:
+            KeyError, ValueError: some variables are there and others are missing or no numbers.
+        """
+        if "CLUSTER_EXP_JOB_ID" not in env:
+            return None
+        return cls(
+            job_id=env["CLUSTER_EXP_JOB_ID"],
+            generation=int(env["CLUSTER_EXP_GENERATION"]),
+            rank=int(env["CLUSTER_EXP_RANK"]),
+            world=int(env["CLUSTER_EXP_WORLD"]),
+            worker=env["CLUSTER_EXP_WORKER"],
+            arbiter=env["CLUSTER_EXP_ARBITER"],
+            iterations=int(env["CLUSTER_EXP_ITERATIONS"]),
+            iterations_done=int(env["CLUSTER_EXP_ITERATIONS_DONE"]),
+            gpus=env.get("CLUSTER_EXP_GPUS", ""),
+            stage_log=env.get("CLUSTER_EXP_STAGE_LOG", ""),
+        )
+
+
+class Trainer:
+    """A training loop's side of the turns.
+
+    Usage::
+
+        trainer = Trainer.from_env()
+        while trainer.begin_iteration():
+            with trainer.stage(Resource.STORAGE): ...
+            with trainer.stage(Resource.CPU): ...
+            with trainer.stage(Resource.GPU): ...
+            with trainer.stage(Resource.NETWORK): ...
+            trainer.end_iteration()
+        trainer.close()
+
+    Outside a cluster every call does nothing and `begin_iteration` is always true. Stages come in the order of
+    `Resource`; one that is left out counts as empty.
+    """
+
+    def __init__(self, identity: Identity | None) -> None:
+        """Connects to the worker, unless `identity` is None. Raises WorkerLostError when it is not there."""
+        self.identity = identity
+        self.iterations_done = identity.iterations_done if identity else 0
+        self.turns = False  # whether this iteration's stages take turns
+        self.batch = 1  # iterations that one emulated iteration of the group stands for
+        self.stopped = False  # told to leave
+        self._reported_s = 0.0
+        self._asks = True  # whether the next boundary waits for an answer
+        self._begun = False
+        self._term = False
+        self._next_stage = 0
+        self._log: TextIO | None = None
+        if identity is not None:
+            self._connect(identity)
+
+    @classmethod
+    def from_env(cls) -> "Trainer":
+        """A trainer as the launcher's environment variables say; SIGTERM then means: leave at the next boundary."""
+        trainer = cls(Identity.from_env(os.environ))
+        if trainer.identity is not None:
+            signal.signal(signal.SIGTERM, trainer._on_term)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return trainer
+
+    @property
+    def remaining_iterations(self) -> int:
+        """Iterations still to do; 0 outside a cluster."""
+        return self.identity.iterations - self.iterations_done if self.identity else 0
+
+    def begin_iteration(self) -> bool:
+        """Whether to do another iteration: false when all are done or the job has to leave.
+
+        Raises:
+            WorkerLostError: the worker is gone.
+        """
+        if self.identity is None:
+            return True
+        if self.remaining_iterations <= 0:
+            self._finish("done")
+            return False
+        if self._look_up() and not self._ask():
+            self.stopped = True
+            self._finish("left")
+            return False
+        if not self._begun:
+            self._begun = True
+            self._report("progress")
+        self._next_stage = 0
+        return True
+
+    @contextmanager
+    def stage(self, resource: Resource) -> Iterator[None]:
+        """One stage of the iteration; with company in the group it waits for its turn first.
+
+        Raises:
+            ValueError: the stage comes earlier in the order than one that this iteration had already.
+            WorkerLostError: the worker is gone.
+        """
+        if self.identity is None:
+            yield
+            return
+        self._take(resource)
+        start_ns = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            end_ns = time.monotonic_ns()
+            if self.turns:
+                self._arbiter.send("give")
+            self._note(resource, start_ns, end_ns)
+
+    def end_iteration(self, count: int = 1) -> None:
+        """Counts the iteration (or `count` of them, when one stands for several) as done."""
+        self.iterations_done += count
+        if self.identity is None:
+            return
+        while self.turns and self._next_stage < NUM_RESOURCES:
+            self._take(Resource(self._next_stage))
+            self._arbiter.send("give")
+        now_s = time.monotonic()
+        if now_s - self._reported_s >= _PROGRESS_WALL_S:
+            self._reported_s = now_s
+            self._report("progress")
+
+    def close(self) -> None:
+        """Hangs up."""
+        if self.identity is not None:
+            self._arbiter.close()
+            self._worker.close()
+        if self._log is not None:
+            self._log.close()
+
+    def _connect(self, identity: Identity) -> None:
+        self._arbiter = Connection(identity.arbiter)
+        self._greet(self._arbiter, identity, turns=True)
+        self._worker = self._arbiter
+        if identity.worker != identity.arbiter:
+            self._worker = Connection(identity.worker)
+            self._greet(self._worker, identity, turns=False)
+        if identity.stage_log:
+            self._log = open(identity.stage_log, "a", encoding="utf-8")  # noqa: SIM115 - open for the whole run
+            if self._log.tell() == 0:
+                self._log.write(STAGE_LOG_HEADER)
+
+    def _greet(self, connection: Connection, identity: Identity, turns: bool) -> None:
+        connection.send(
+            "hello",
+            v=_WIRE_VERSION,
+            job=identity.job_id,
+            generation=identity.generation,
+            rank=identity.rank,
+            world=identity.world,
+            done=identity.iterations_done,
+            turns=turns,
+        )
+
+    def _look_up(self) -> bool:
+        """Whether to ask at this boundary: always with turns or among several processes, else when told to."""
+        if self.identity is not None and self.identity.world > 1:
+            return True
+        return self._asks or self._term or self._arbiter.waiting()
+
+    def _ask(self) -> bool:
+        """Asks whether to go on, and how; false means leave."""
+        if self._term and self.identity is not None and self.identity.world == 1:
+            return False
+        self._arbiter.send("ask", done=self.iterations_done)
+        while True:
+            message = self._arbiter.receive()
+            match message["t"]:
+                case "go":
+                    self.turns, self.batch = message["turns"], message["batch"]
+                    self._asks = self.turns
+                    return True
+                case "stop":
+                    return False
+
+    def _take(self, resource: Resource) -> None:
+        if resource < self._next_stage:
+            raise ValueError(f"stage {resource.name} comes after stage {RESOURCE_NAMES[self._next_stage - 1]}")
+        if self.turns:
+            for stage in range(self._next_stage, resource):
+                self._turn(stage)
+                self._arbiter.send("give")
+            self._turn(resource)
+        self._next_stage = resource + 1
+
+    def _turn(self, stage: int) -> None:
+        self._arbiter.send("take", r=int(stage))
+        while self._arbiter.receive()["t"] != "granted":
+            pass
+
+    def _report(self, kind: str) -> None:
+        self._worker.send(kind, done=self.iterations_done)
+
+    def _finish(self, kind: str) -> None:
+        self._report(kind)
+
+    def _note(self, resource: Resource, start_ns: int, end_ns: int) -> None:
+        if self._log is not None and self.identity is not None:
+            who = self.identity
+            gpus = who.gpus.replace(",", " ")
+            place = f"{who.job_id},{who.generation},{who.rank},{gpus},{self.iterations_done}"
+            self._log.write(f"{place},{resource.name.lower()},{start_ns},{end_ns},{int(self.turns)}\n")
+
+    def _on_term(self, signum: int, frame: FrameType | None) -> None:
+        self._term = True

@@ -1,0 +1,343 @@
+"""The turn server: a thread of the worker that talks to trainers over sockets and drives the arbiter.
+
+It has a selector loop of its own, so that a turn is handed over without waiting for the worker's gRPC traffic.
+"""
+
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster_exp.protocol.turn_wire import MAX_LINE_BYTES, Line, WireError, encode, parse_trainer_line
+from cluster_exp.protocol.turns import (
+    Arbiter,
+    Discipline,
+    Go,
+    Granted,
+    JobKey,
+    Look,
+    Message,
+    Process,
+    Stop,
+    TurnError,
+)
+
+_BACKLOG = 256
+_READ_BYTES = 65_536
+_MAX_UNSENT_BYTES = 65_536
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStarted:
+    """A process begins its first iteration."""
+
+    job_id: str
+    generation: int
+    rank: int
+    monotonic_s: float
+    iterations_done: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerProgress:
+    """A process says how far its job is."""
+
+    job_id: str
+    generation: int
+    rank: int
+    monotonic_s: float
+    iterations_done: int  # of the whole job, earlier launches included
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStopped:
+    """A process leaves at a boundary, as it was told."""
+
+    job_id: str
+    generation: int
+    rank: int
+    monotonic_s: float
+    iterations_done: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerDone:
+    """A process did all iterations and leaves."""
+
+    job_id: str
+    generation: int
+    rank: int
+    monotonic_s: float
+    iterations_done: int
+
+
+TrainerEvent = TrainerStarted | TrainerProgress | TrainerStopped | TrainerDone
+_EVENTS: dict[str, Callable[[str, int, int, float, int], TrainerEvent]] = {
+    "progress": TrainerProgress,  # a connection's first one: TrainerStarted
+    "left": TrainerStopped,
+    "done": TrainerDone,
+}
+
+
+class _Connection:
+    """One trainer's socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.received = b""
+        self.unsent = b""
+        self.hello: Line | None = None
+        self.started = False
+
+    @property
+    def process(self) -> Process:
+        """Who it is. Raises WireError before it said hello."""
+        if self.hello is None:
+            raise WireError("hello comes first")
+        return Process((self.hello.job_id, self.hello.generation), self.hello.rank)
+
+
+class TurnServer:
+    """Serves the trainers of one node, and those of other nodes whose job is arbitrated here.
+
+    Args:
+        socket_path: where the Unix socket is made; at most about 100 characters.
+        on_event: called from the server's thread with what trainers report; it must not block.
+        tcp_host: address for trainers of other nodes.
+        discipline: how groups take turns.
+    """
+
+    def __init__(
+        self,
+        socket_path: Path,
+        on_event: Callable[[TrainerEvent], None],
+        tcp_host: str = "127.0.0.1",
+        discipline: Discipline = Discipline.LOCKSTEP,
+    ) -> None:
+        self._socket_path = socket_path
+        self._on_event = on_event
+        self._tcp_host = tcp_host
+        self._discipline = discipline
+        self._arbiter = Arbiter()
+        self._by_process: dict[Process, _Connection] = {}
+        self._known: dict[str, int] = {}  # latest generation that may connect, by job
+        self._connections: set[_Connection] = set()
+        self._listeners: list[socket.socket] = []
+        self._selector = selectors.DefaultSelector()
+        self._waker, self._woken = socket.socketpair()
+        self._requests: deque[Callable[[], list[Message]]] = deque()
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="turns", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Address for the trainers of this node: `unix:PATH`."""
+        return f"unix:{self._socket_path}"
+
+    @property
+    def tcp_address(self) -> str:
+        """Address for trainers of other nodes: `HOST:PORT`, the port chosen by the system."""
+        host, port = self._listeners[1].getsockname()[:2]
+        return f"{host}:{port}"
+
+    def start(self) -> None:
+        """Listens and serves in a thread. Raises OSError when an address cannot be had."""
+        unix = socket.socket(socket.AF_UNIX)
+        unix.bind(str(self._socket_path))
+        os.chmod(self._socket_path, 0o600)
+        tcp = socket.create_server((self._tcp_host, 0), backlog=_BACKLOG)
+        unix.listen(_BACKLOG)
+        self._listeners = [unix, tcp]
+        for listener in self._listeners:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ, listener)
+        self._woken.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Hangs up on everybody, ends the thread and removes the socket. Calling it again does nothing."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._thread.is_alive():
+            self._waker.send(b"\0")
+            self._thread.join()
+        for sock in (*self._listeners, *(connection.sock for connection in self._connections)):
+            sock.close()
+        self._waker.close()
+        self._woken.close()
+        self._selector.close()
+        self._socket_path.unlink(missing_ok=True)
+
+    # Called from other threads
+
+    def expect(self, job_id: str, generation: int) -> None:
+        """Lets processes of this launch connect; those of its earlier launches are refused from now on."""
+        self._known[job_id] = max(generation, self._known.get(job_id, 0))
+
+    def set_group(self, group_id: int, version: int, members: Sequence[tuple[JobKey, int]], batch: int) -> None:
+        """Sets a group's members with their offsets, in turn order (`Arbiter.set_group`)."""
+        self._request(lambda: self._arbiter.set_group(group_id, version, members, batch, self._discipline))
+
+    def stop_job(self, job_id: str, generation: int) -> None:
+        """Tells a launch to leave at its next boundary."""
+        self._request(lambda: self._arbiter.stop((job_id, generation)))
+
+    def forget_job(self, job_id: str, generation: int) -> None:
+        """Drops all that is known of a launch that is over."""
+        if self._known.get(job_id) == generation:
+            del self._known[job_id]
+        self._request(lambda: self._arbiter.forget((job_id, generation)))
+
+    def _request(self, request: Callable[[], list[Message]]) -> None:
+        self._requests.append(request)
+        with suppress(OSError):  # closed meanwhile
+            self._waker.send(b"\0")
+
+    # The thread
+
+    def _serve(self) -> None:
+        while not self._closing:
+            for key, mask in self._selector.select():
+                if key.data is None:
+                    self._take_requests()
+                elif isinstance(key.data, _Connection):
+                    self._serve_connection(key.data, mask)
+                else:
+                    self._accept(key.data)
+
+    def _take_requests(self) -> None:
+        with suppress(BlockingIOError):
+            self._woken.recv(_READ_BYTES)
+        while self._requests:
+            self._send_all(self._requests.popleft()())
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):  # the trainer may be gone already
+            sock, _ = listener.accept()
+            sock.setblocking(False)
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = _Connection(sock)
+            self._connections.add(connection)
+            self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _serve_connection(self, connection: _Connection, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._flush(connection)
+        if not mask & selectors.EVENT_READ or connection not in self._connections:
+            return
+        try:
+            data = connection.sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(connection)
+            return
+        *lines, connection.received = (connection.received + data).split(b"\n")
+        try:
+            for line in lines:
+                self._send_all(self._take_line(connection, line))
+            if len(connection.received) > MAX_LINE_BYTES:
+                raise WireError(f"a line is longer than {MAX_LINE_BYTES} bytes")
+        except (WireError, TurnError) as error:
+            self._refuse(connection, str(error))
+
+    def _take_line(self, connection: _Connection, data: bytes) -> list[Message]:
+        if len(data) > MAX_LINE_BYTES:
+            raise WireError(f"a line is longer than {MAX_LINE_BYTES} bytes")
+        line = parse_trainer_line(data)
+        if line.kind == "hello":
+            return self._greet(connection, line)
+        process = connection.process
+        match line.kind:
+            case "ask":
+                return self._arbiter.ask(process)
+            case "take":
+                return self._arbiter.take(process, line.stage)
+            case "give":
+                return self._arbiter.give(process)
+        event = _EVENTS[line.kind]
+        if not connection.started and line.kind == "progress":
+            connection.started, event = True, TrainerStarted
+        self._on_event(event(*process.job, process.rank, time.monotonic(), line.done))
+        return []
+
+    def _greet(self, connection: _Connection, line: Line) -> list[Message]:
+        if connection.hello is not None:
+            raise WireError("hello comes once")
+        known = self._known.get(line.job_id)
+        if known != line.generation and not (known is None and line.turns):
+            raise WireError(f"job {line.job_id} generation {line.generation} is not expected here, {known} is")
+        if not line.turns:
+            connection.hello = line
+            return []
+        process = Process((line.job_id, line.generation), line.rank)
+        messages = self._arbiter.join(process, line.world)
+        connection.hello = line
+        self._by_process[process] = connection
+        return messages
+
+    def _send_all(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            connection = self._by_process.get(message.to)
+            if connection is None:
+                continue
+            match message:
+                case Go(turns=turns, batch=batch):
+                    self._send(connection, encode("go", turns=turns, batch=batch))
+                case Stop():
+                    self._send(connection, encode("stop"))
+                case Granted():
+                    self._send(connection, encode("granted"))
+                case Look():
+                    self._send(connection, encode("look"))
+
+    def _send(self, connection: _Connection, data: bytes) -> None:
+        connection.unsent += data
+        self._flush(connection)
+
+    def _flush(self, connection: _Connection) -> None:
+        try:
+            sent = connection.sock.send(connection.unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._drop(connection)
+            return
+        connection.unsent = connection.unsent[sent:]
+        if len(connection.unsent) > _MAX_UNSENT_BYTES:
+            self._drop(connection)
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
+        if self._selector.get_key(connection.sock).events != events:
+            self._selector.modify(connection.sock, events, connection)
+
+    def _refuse(self, connection: _Connection, why: str) -> None:
+        _log.warning("a trainer is cut off: %s", why)
+        if connection in self._connections:
+            with suppress(OSError):
+                connection.sock.send(encode("refused", why=why))
+            self._drop(connection)
+
+    def _drop(self, connection: _Connection) -> None:
+        """Forgets a connection; what its process held is free for the others."""
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        self._selector.unregister(connection.sock)
+        connection.sock.close()
+        if connection.hello is not None and connection.hello.turns:
+            self._by_process.pop(connection.process, None)
+            self._send_all(self._arbiter.leave(connection.process))
