@@ -1,6 +1,10 @@
-# demo  installs and shows policies, simulated and live     test   installs what tests need and runs everything
-# rpc   writes the gRPC stubs from protos/                   check  linter and type checker
-# bench runs benchmarks/*.py                                 clean  removes whatever was built
+#: demo   installs, then replays one trace under two policies, simulated and live
+#: test   installs what the tests need, then runs check and all tests
+#: check  linter and type checker
+#: rpc    writes the gRPC stubs from protos/
+#: bench  runs benchmarks/*.py
+#: clean  removes whatever was built, .venv included
+#: PYTHON=... names the interpreter, VENV=... the environment, WORKERS=... the number of test processes
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 WORKERS ?= 2
@@ -18,18 +22,19 @@ SHELL := /bin/bash
 
 # One line a package while pip works; its errors pass unchanged.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install
+HAS_PIP := $(BIN)/python -m pip --version >/dev/null 2>&1
 SHORTEN := sed -n -u -e 's/^Collecting \([A-Za-z0-9_.-]*\).*/  \1/p' -e 's/^Installing collected.*/  installing/p'
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n 's/^#: //p' Makefile
 
 $(VENV)/.made:
 	@test -n "$(PYTHON)" || { echo "no python3 found: apt-get install python3 python3-venv" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) is older than 3.11: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@test -x $(BIN)/python || "$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null \
+	@$(HAS_PIP) || "$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null \
 		|| { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
-	@test -x $(BIN)/python || { echo "making $(VENV)"; "$(PYTHON)" -m venv $(VENV); }
+	@$(HAS_PIP) || { echo "making $(VENV)"; "$(PYTHON)" -m venv $(VENV); }
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.made $(BUILD_INPUTS)
