@@ -72,5 +72,5 @@ endif
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	@find cluster_exp tests protos benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 	@find cluster_exp -name '*_pb2.py' -o -name '*_pb2.pyi' -o -name '*_pb2_grpc.py' | xargs -r rm -f
