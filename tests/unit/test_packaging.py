@@ -1,0 +1,55 @@
+import ast
+import configparser
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+generate = runpy.run_path(str(ROOT / "protos" / "generate.py"))["generate"]
+PROTO = """syntax = "proto3";
+package a.b;
+message Ping { int32 count = 1; }
+service S { rpc Do(Ping) returns (Ping); }
+"""
+
+
+def test_stubs_lie_where_their_proto_files_lie(tmp_path):
+    source = tmp_path / "protos" / "a" / "b"
+    source.mkdir(parents=True)
+    (source / "x.proto").write_text(PROTO)
+    assert generate(tmp_path / "protos", tmp_path) == 1
+    written = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
+    assert written == ["x_pb2.py", "x_pb2.pyi", "x_pb2_grpc.py"]
+    assert "from a.b import x_pb2" in (tmp_path / "a" / "b" / "x_pb2_grpc.py").read_text()
+
+
+def test_a_proto_file_that_is_refused_fails_the_build(tmp_path):
+    (tmp_path / "x.proto").write_text("not a proto file")
+    with pytest.raises(RuntimeError, match="protoc refused a file under"):
+        generate(tmp_path, tmp_path)
+    assert not list(tmp_path.glob("*_pb2*"))
+
+
+def test_folders_that_receive_stubs_are_packages():
+    for path in (ROOT / "protos").rglob("*.proto"):
+        folder = ROOT / path.parent.relative_to(ROOT / "protos")
+        assert (folder / "__init__.py").is_file(), f"setuptools leaves {folder} out"
+
+
+def test_every_import_of_the_package_is_a_stated_requirement():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    stated = {line.split()[0].lower() for line in config["options"]["install_requires"].split("\n") if line}
+    extras = {"torch", "horovod", "matplotlib"}
+    names = {"google": "protobuf", "grpc": "grpcio", "yaml": "pyyaml"}
+    foreign = set()
+    for path in (ROOT / "cluster_exp").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                foreign |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                foreign.add(node.module.split(".")[0])
+    foreign -= sys.stdlib_module_names | {"cluster_exp"} | extras
+    assert {names.get(name, name) for name in foreign} <= stated
