@@ -48,8 +48,12 @@ class NodeAgent:
         grace_s: float,
         scratch: Path | None = None,
     ) -> None:
-        """Listens from `start` on; the turn server's socket lies in a new folder under `scratch`."""
+        """Listens from `start` on; the turn server's socket lies in a new folder under `scratch`.
+
+        The last agent that leaves `scratch` empty removes it.
+        """
         self._emit = emit
+        self._scratch = scratch
         self._trainers = Trainers(launcher, self._pass_on, grace_s)
         self._folder = Path(tempfile.mkdtemp(prefix="cluster-exp-", dir=scratch))
         self._turns = TurnServer(self._folder / "turns", self._on_event, host)
@@ -112,6 +116,9 @@ class NodeAgent:
         await self.stop_all()
         self._turns.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._scratch is not None:
+            with suppress(OSError):  # other workers of the run are still there
+                self._scratch.rmdir()
 
     def _pass_on(self, report: TrainerReport) -> None:
         if report.kind in (ReportKind.FINISHED, ReportKind.PREEMPTED, ReportKind.FAILED):

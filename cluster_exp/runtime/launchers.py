@@ -18,6 +18,7 @@ from cluster_exp.domain.cluster import NodeSpec
 from cluster_exp.runtime.commands import package_path
 
 _LOG_TAIL_BYTES = 2_000
+_LONGEST_BASE = 40  # a Unix socket's path has at most 107 bytes
 LaunchKey = tuple[str, int]  # job id, generation
 
 
@@ -90,6 +91,7 @@ class SubprocessJobLauncher:
     """
 
     log_dir: Path
+    node: str  # part of the logs' names: workers of several nodes may share the folder
     _running: dict[LaunchKey, _Running] = field(default_factory=dict, repr=False)
     _prefix: list[str] = field(default_factory=_parent_death_prefix, repr=False)
 
@@ -135,7 +137,7 @@ class SubprocessJobLauncher:
         return " | ".join(line.strip() for line in lines[-5:] if line.strip())
 
     def _log_path(self, key: LaunchKey) -> Path:
-        return self.log_dir / f"trainer-{quote(key[0], safe='')[:200]}.log"
+        return self.log_dir / f"trainer-{quote(key[0], safe='')[:150]}-{quote(self.node, safe='')[:50]}.log"
 
     def _reap(self, key: LaunchKey, loop: asyncio.AbstractEventLoop) -> None:
         running = self._running.pop(key)
@@ -144,19 +146,23 @@ class SubprocessJobLauncher:
         with suppress(ProcessLookupError):  # what it left behind; its own id is not free before the wait
             os.killpg(running.process.pid, signal.SIGKILL)
         code = running.process.wait()
-        self._drop_empty_log(key)
         if not running.handle.exited.done():
             running.handle.exited.set_result(code)
+        self._drop_empty_log(key)
 
     def _drop_empty_log(self, key: LaunchKey) -> None:
         path = self._log_path(key)
         in_use = any(self._log_path(other) == path for other in self._running)
         if not in_use and path.exists() and path.stat().st_size == 0:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def _scratch_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="cluster-exp-run-")
+    """A folder whose path is short enough for a Unix socket in a folder below it."""
+    base = tempfile.gettempdir()
+    return tempfile.TemporaryDirectory(
+        prefix="cluster-exp-run-", dir=base if len(base) <= _LONGEST_BASE else "/tmp"
+    )
 
 
 @dataclass

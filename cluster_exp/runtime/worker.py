@@ -61,7 +61,7 @@ class Worker:
         self._channel = grpc.aio.insecure_channel(config.master, options=CHANNEL_OPTIONS)
         self._master = MasterServiceStub(self._channel)
         self._outbox = Outbox(config.node, "")
-        launcher = SubprocessJobLauncher(config.log_dir)
+        launcher = SubprocessJobLauncher(config.log_dir, config.node)
         self._agent = NodeAgent(
             launcher, lambda report: self._outbox.add(report), config.host, config.grace_s, config.scratch
         )

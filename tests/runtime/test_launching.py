@@ -32,7 +32,7 @@ def order(generation: int = 1, name: str = "a") -> LaunchOrder:
 class Bench:
     def __init__(self, log_dir, grace_s: float = 30.0) -> None:
         self.reports: list[TrainerReport] = []
-        self.launcher = SubprocessJobLauncher(log_dir)
+        self.launcher = SubprocessJobLauncher(log_dir, "n0")
         self.trainers = Trainers(self.launcher, self.reports.append, grace_s)
 
     async def left(self) -> TrainerReport:
@@ -63,8 +63,8 @@ def test_the_same_launch_twice_is_one_process_and_an_older_one_is_refused(tmp_pa
         with pytest.raises(Refused, match="generation 2 of job a was launched already"):
             bench.trainers.launch(order(1), FOREVER, {})
         bench.trainers.launch(order(3), FOREVER, {})
-        await until(lambda: not alive(status.pid), "the older launch to end")
-        assert set(bench.launcher.list()) == {("a", 3)}
+        await until(lambda: set(bench.launcher.list()) == {("a", 3)}, "the older launch to end")
+        assert not alive(status.pid)
         await bench.trainers.stop_all()
         assert not bench.launcher.list()
         assert not bench.reports
@@ -146,7 +146,7 @@ def test_trainers_die_with_a_killed_worker(tmp_path):
         from cluster_exp.runtime.launchers import SubprocessJobLauncher
 
         async def main():
-            process = SubprocessJobLauncher(Path({str(tmp_path)!r})).start(("a", 1), {FOREVER!r}, {{}})
+            process = SubprocessJobLauncher(Path({str(tmp_path)!r}), "n0").start(("a", 1), {FOREVER!r}, {{}})
             print(process.pid, flush=True)
             await asyncio.Event().wait()
 
