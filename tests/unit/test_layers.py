@@ -10,7 +10,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "cluster_exp"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_pb2" not in path.name)
 
-# A layer may import itself and what is listed; inputs and results stand beside core.
+# A layer may import itself and what is listed; inputs and results stand beside core; results
+# implement the core's recorder.
 LAYERS = {
     "domain": set(),
     "interleave": {"domain"},
@@ -18,7 +19,7 @@ LAYERS = {
     "core": {"domain", "interleave", "policies"},
     "protocol": {"domain", "interleave", "policies", "core"},
     "inputs": {"domain", "interleave", "policies"},
-    "results": {"domain", "interleave", "policies"},
+    "results": {"domain", "interleave", "policies", "core"},
     "sim": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results"},
     "runtime": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results"},
     "cli": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results", "sim", "runtime"},

@@ -1,0 +1,56 @@
+"""Carries out a checked run: simulated, or live."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster_exp.cli.options import RunSpec
+from cluster_exp.cli.progress import progress_bar
+from cluster_exp.domain.policy import Policy
+from cluster_exp.results.run_directory import RunDirectory
+from cluster_exp.runtime.local import LiveConfig, LiveResult, run_local, run_testbed
+from cluster_exp.sim.simulate import make_cost, make_scheduler, simulate
+
+
+def simulated(spec: RunSpec, policy: Policy, directory: Path) -> None:
+    """Simulates one policy into a directory."""
+    speed = make_cost(policy, spec.rules, spec.start_cost()).speed
+    described = spec.described(policy)
+    with (
+        RunDirectory(directory, described, spec.cluster.num_gpu, speed, spec.detail) as out,
+        progress_bar(f"{policy.name} simulated", len(spec.jobs)) as show,
+    ):
+        result = simulate(policy, spec.jobs, spec.cluster, spec.rules, spec.start_cost(), out, show)
+        show(result.end_s, result.jobs_ended)
+        out.note(plans=result.plans)
+
+
+def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
+    """Runs one policy live into a directory; what the workers and trainers write goes below `logs`.
+
+    Raises:
+        LiveError: it could not go on.
+    """
+    cost = make_cost(policy, spec.rules, spec.start_cost())
+    config = LiveConfig(
+        spec.cluster, spec.jobs, spec.time_scale, directory / "logs", interval_s=spec.rules.interval_s
+    )
+    scheduler = make_scheduler(policy, spec.rules, cost)
+    described = spec.described(policy)
+    with (
+        RunDirectory(directory, described, spec.cluster.num_gpu, cost.speed, spec.detail) as out,
+        progress_bar(f"{policy.name} {spec.mode}", len(spec.jobs)) as show,
+    ):
+        if spec.mode == "local":
+            result = run_local(config, scheduler, out, lambda now: show(now.now_s, now.ended))
+        else:
+            result = run_testbed(config, scheduler, out, _announce, lambda now: show(now.now_s, now.ended))
+        out.note(start_cost_mean_s=result.start_cost_mean_s, starts=result.starts)
+        if not result.complete:
+            out.interrupted()
+    return result
+
+
+def _announce(commands: Sequence[str]) -> None:
+    sys.stderr.write("Start a worker on each node:\n" + "".join(f"  {command}\n" for command in commands))
+    sys.stderr.flush()

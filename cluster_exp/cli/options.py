@@ -1,0 +1,152 @@
+"""From the words of the command line to the parts of a run; every mistake is found here, before anything starts."""
+
+import argparse
+import difflib
+import logging
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster_exp.core.placement import PLACEMENTS
+from cluster_exp.domain.cluster import ClusterSpec
+from cluster_exp.domain.errors import InputError
+from cluster_exp.domain.job import JobSpec
+from cluster_exp.domain.policy import Policy
+from cluster_exp.inputs.clusters import read_cluster
+from cluster_exp.inputs.profiles import default_profiles
+from cluster_exp.inputs.restart import default_restart_costs
+from cluster_exp.inputs.traces import read_trace
+from cluster_exp.interleave.contention import CONTENTIONS
+from cluster_exp.interleave.speed import SPEED_MODELS
+from cluster_exp.policies.registry import make_policy
+from cluster_exp.results.journal import Detail
+from cluster_exp.results.run_directory import check_free
+from cluster_exp.sim.performance import StartCost
+from cluster_exp.sim.simulate import COST_MODELS, SimulationOptions
+
+MODES = ("sim", "local", "testbed")
+DEFAULT_TIME_SCALE = {"sim": 1.0, "local": 500.0, "testbed": 1.0}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """A checked run of one or several policies."""
+
+    policies: tuple[Policy, ...]
+    jobs: tuple[JobSpec, ...]
+    cluster: ClusterSpec
+    mode: str
+    out: Path | None
+    rules: SimulationOptions
+    start_cost_s: float | None  # None = by model, from the shipped table
+    time_scale: float
+    seed: int
+    detail: Detail
+    trace_path: str
+    cluster_path: str
+
+    def directory(self, policy: Policy) -> Path:
+        """Where a policy's run goes. Raises InputError without --out."""
+        if self.out is None:
+            raise InputError("is missing; name a new directory for the results", where="--out")
+        return self.out if len(self.policies) == 1 else self.out / policy.name.replace(":", "_")
+
+    def start_cost(self) -> StartCost:
+        """Seconds that a start of a job takes."""
+        if self.start_cost_s is not None:
+            seconds = self.start_cost_s
+            return lambda job: seconds
+        costs = default_restart_costs()
+        return lambda job: costs.start_s(job.model, job.num_gpu)
+
+    def described(self, policy: Policy) -> dict[str, Any]:
+        """What run.json and the journal's header say of a run."""
+        return {
+            "policy": policy.name,
+            "mode": self.mode,
+            "trace": self.trace_path,
+            "cluster": self.cluster_path,
+            "cost_model": self.rules.cost_model,
+            "speed_model": self.rules.speed_model,
+            "contention": self.rules.contention,
+            "placement": self.rules.placement,
+            "interval_s": self.rules.interval_s,
+            "start_cost_s": self.start_cost_s,
+            "time_scale": self.time_scale,
+            "seed": self.seed,
+        }
+
+
+def choose(option: str, name: str, allowed: Iterable[str]) -> str:
+    """`name`, if it is allowed. Raises InputError with the nearest allowed one."""
+    names = list(allowed)
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    raise InputError(f"{name!r} given; nearest is {near[0]!r}; allowed: {', '.join(names)}", where=option)
+
+
+def at_least(option: str, value: float, least: float, *, above: bool = False) -> float:
+    """`value`, if it is finite and not too small. Raises InputError."""
+    if math.isfinite(value) and (value > least if above else value >= least):
+        return value
+    raise InputError(f"{value} given; allowed: {'above' if above else 'from'} {least:g} on", where=option)
+
+
+def run_spec(arguments: argparse.Namespace) -> RunSpec:
+    """Checks all options and reads the inputs. Raises InputError at the first mistake."""
+    for option in ("policy", "trace", "cluster"):
+        if not getattr(arguments, option):
+            raise InputError("is missing", where=f"--{option}")
+    mode = choose("--mode", arguments.mode, MODES)
+    names = [name.strip() for name in arguments.policy.split(",")]
+    if len(set(names)) < len(names):
+        raise InputError(f"{arguments.policy!r} names a policy twice", where="--policy")
+    policies = tuple(make_policy(name) for name in names)
+    rules = _rules(arguments, mode)
+    cluster = read_cluster(arguments.cluster)
+    trace = read_trace(arguments.trace, default_profiles(), cluster, drop_unfit=arguments.drop_unfit)
+    for warning in trace.warnings:
+        _log.warning("%s", warning)
+    start_cost_s = arguments.start_cost
+    spec = RunSpec(
+        policies=policies,
+        jobs=trace.jobs,
+        cluster=cluster,
+        mode=mode,
+        out=arguments.out,
+        rules=rules,
+        start_cost_s=None if start_cost_s is None else at_least("--start-cost", start_cost_s, 0.0),
+        time_scale=_time_scale(arguments.time_scale, mode),
+        seed=int(at_least("--seed", arguments.seed, 0)),
+        detail=Detail(choose("--journal", arguments.journal, [detail.value for detail in Detail])),
+        trace_path=str(arguments.trace),
+        cluster_path=str(arguments.cluster),
+    )
+    if not arguments.dry_run:
+        for policy in policies:
+            check_free(spec.directory(policy))
+    return spec
+
+
+def _rules(arguments: argparse.Namespace, mode: str) -> SimulationOptions:
+    rules = SimulationOptions(
+        cost_model=choose("--cost-model", arguments.cost_model, COST_MODELS),
+        speed_model=arguments.speed_model and choose("--speed-model", arguments.speed_model, SPEED_MODELS),
+        contention=choose("--contention", arguments.contention, CONTENTIONS),
+        placement=arguments.placement and choose("--placement", arguments.placement, PLACEMENTS),
+        interval_s=at_least("--interval", arguments.interval, 0.0),
+    )
+    if mode != "sim" and rules.cost_model != "physical":
+        raise InputError(
+            f"{rules.cost_model!r} is an accounting of simulations; with --mode {mode} allowed: physical",
+            where="--cost-model",
+        )
+    return rules
+
+
+def _time_scale(given: float | None, mode: str) -> float:
+    return at_least("--time-scale", DEFAULT_TIME_SCALE[mode] if given is None else given, 0.0, above=True)

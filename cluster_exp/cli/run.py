@@ -1,0 +1,81 @@
+"""run: a trace under one or several policies, simulated or live."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cluster_exp.cli.options import RunSpec
+    from cluster_exp.domain.policy import Policy
+
+HELP = "runs a trace under one or several policies, simulated or live"
+EXAMPLE = (
+    "python run.py --policy srsf,muri-s --trace trace_data/demo.csv --cluster cluster_spec/n2g4.csv"
+    " --mode sim --out out/first"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's options."""
+    add = parser.add_argument
+    add("--policy", metavar="NAME[,NAME...]", help="what decides; see --list-policies")
+    add("--trace", metavar="FILE", help="jobs (CSV, docs/inputs.md)")
+    add("--cluster", metavar="FILE", help="nodes (CSV or YAML, docs/inputs.md)")
+    add("--mode", default="sim", metavar="MODE", help="sim (default), local: workers on this machine, testbed: yours")
+    add("--out", type=Path, metavar="DIR", help="new directory for the results; several policies: DIR/POLICY")
+    add("--interval", type=float, default=0.0, metavar="SECONDS", help="plan in rounds; 0 (default) = at every event")
+    add("--seed", type=int, default=0, metavar="N", help="kept with the run, for whatever draws random numbers")
+    add("--time-scale", type=float, metavar="X", help="live: simulated seconds per second (local 500, testbed 1)")
+    add("--cost-model", default="physical", metavar="NAME", help="rules of the simulation (docs/cost-models.md)")
+    add("--speed-model", metavar="NAME", help="lockstep or rates; default: as the policy plans")
+    add("--contention", default="none", metavar="NAME", help="slow-down of groups beyond turns: none, muri22")
+    add("--placement", metavar="NAME", help="consolidated, yarn or count; default: the cost model's")
+    add("--start-cost", type=float, metavar="SECONDS", help="simulated: of every start; default: by model")
+    add("--journal", default="full", metavar="DETAIL", help="full (default), summary or none")
+    add("--drop-unfit", action="store_true", help="leave out jobs that the cluster can never hold")
+    add("--dry-run", action="store_true", help="print the first plan and stop")
+    add("--list-policies", action="store_true", help="list the policies and stop")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the policies one after another and prints a table."""
+    if arguments.list_policies:
+        from cluster_exp.cli import policies
+
+        return policies.run(arguments)
+    from cluster_exp.cli.options import run_spec
+    from cluster_exp.results.summary import summarise, summary_table
+
+    spec = run_spec(arguments)
+    if arguments.dry_run:
+        from cluster_exp.cli.dry_run import print_first_plan
+
+        for policy in spec.policies:
+            print_first_plan(spec, policy)
+        return 0
+    for policy in spec.policies:
+        code = _run_one(spec, policy)
+        if code:
+            return code
+    print(summary_table([summarise(spec.directory(policy)) for policy in spec.policies]))
+    return 0
+
+
+def _run_one(spec: "RunSpec", policy: "Policy") -> int:
+    import sys
+
+    from cluster_exp.cli import execute
+
+    directory = spec.directory(policy)
+    try:
+        if spec.mode == "sim":
+            execute.simulated(spec, policy, directory)
+            return 0
+        result = execute.live(spec, policy, directory)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"interrupted; the partial result lies in {directory}\n")
+        return 130
+    if result.complete:
+        return 0
+    sys.stderr.write(f"stopped ({result.reason}); the partial result lies in {directory}\n")
+    return 130

@@ -1,0 +1,124 @@
+"""A run's directory: run.json says what was run and how it went; job.csv and journal.jsonl hold the rest."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cluster_exp.core.recorder import Recorder
+from cluster_exp.domain.actions import Action
+from cluster_exp.domain.errors import InputError
+from cluster_exp.domain.events import Event
+from cluster_exp.domain.models import SpeedModel
+from cluster_exp.results.job_table import JobTableWriter
+from cluster_exp.results.journal import Detail, JournalWriter
+from cluster_exp.results.usage import UsageMeter
+
+RUN_FILE, JOBS_FILE, JOURNAL_FILE = "run.json", "job.csv", "journal.jsonl"
+_FORMAT_VERSION = 1
+
+
+class RunStatus(Enum):
+    """How far a run came."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"  # what lies there is a partial result
+    FAILED = "failed"
+
+
+def check_free(directory: Path) -> None:
+    """Raises InputError when a run's files cannot be put there."""
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"{str(directory)!r} is a file, a directory is needed", where="--out")
+    for name in (RUN_FILE, JOBS_FILE, JOURNAL_FILE):
+        if (directory / name).exists():
+            raise InputError(
+                f"{str(directory)!r} holds another run ({name}); name an empty or a new directory", where="--out"
+            )
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        raise InputError(f"{str(existing)!r} cannot be written to", where="--out")
+
+
+def read_run(directory: Path) -> dict[str, Any]:
+    """run.json of a directory; empty when there is none. Raises InputError when it is damaged."""
+    path = directory / RUN_FILE
+    if not path.exists():
+        return {}
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"is damaged: {error}", where=str(path)) from None
+    return run if isinstance(run, dict) else {}
+
+
+class RunDirectory:
+    """Records a run into its directory; use it as a context manager.
+
+    Leaving it by an exception marks the run as failed, by KeyboardInterrupt as interrupted.
+    """
+
+    def __init__(
+        self, directory: Path, options: Mapping[str, Any], num_gpu: int, speed: SpeedModel, detail: Detail
+    ) -> None:
+        """Makes the directory and its files.
+
+        Raises:
+            InputError: it holds another run.
+            OSError: it cannot be written to.
+        """
+        check_free(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory
+        self._run: dict[str, Any] = {"format": _FORMAT_VERSION, **options, "num_gpu": num_gpu}
+        self._status = RunStatus.RUNNING
+        self._save()
+        self._meter = UsageMeter(speed)
+        self._jobs = JobTableWriter(directory / JOBS_FILE)
+        self._journal = JournalWriter(directory / JOURNAL_FILE, options, detail)
+        self._recorders: tuple[Recorder, ...] = (self._journal, self._jobs, self._meter)
+
+    def record(self, event: Event, actions: Sequence[Action]) -> None:
+        """Keeps one event and its actions (`core.recorder.Recorder`)."""
+        for recorder in self._recorders:
+            recorder.record(event, actions)
+
+    def note(self, **values: Any) -> None:
+        """Adds values to run.json when the run ends."""
+        self._run |= values
+
+    def interrupted(self) -> None:
+        """Marks the run as stopped before its end."""
+        self._status = RunStatus.INTERRUPTED
+
+    def __enter__(self) -> "RunDirectory":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._status = RunStatus.INTERRUPTED if issubclass(kind, KeyboardInterrupt) else RunStatus.FAILED
+        elif self._status is RunStatus.RUNNING:
+            self._status = RunStatus.FINISHED
+        usage = self._meter.usage()
+        self._run |= {"gpu_busy_s": usage.gpu_busy_s, "mean_efficiency": usage.mean_efficiency}
+        try:
+            self._journal.close()
+        finally:
+            self._jobs.close()
+            self._save()
+
+    def _save(self) -> None:
+        path = self.path / RUN_FILE
+        draft = path.with_suffix(".tmp")
+        with open(draft, "w", encoding="utf-8") as file:
+            json.dump(self._run | {"status": self._status.value}, file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)

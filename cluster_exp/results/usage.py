@@ -1,0 +1,128 @@
+"""How well a run used its cluster: GPU utilisation and interleaving efficiency."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster_exp.domain.actions import Action, Launch, RecordEnd, SetTurns
+from cluster_exp.domain.events import Event, JobArrived, JobFinished, JobPreempted, Progressed, WorkerLost
+from cluster_exp.domain.job import JobSpec
+from cluster_exp.domain.models import SpeedModel
+from cluster_exp.interleave.efficiency import efficiency
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a run made of its GPUs."""
+
+    gpu_busy_s: float  # sum over jobs of gpu stage time x iterations done x GPUs
+    held_gpu_s: float  # GPU-seconds held by groups
+    efficient_gpu_s: float  # the same, each weighted by the group's interleaving efficiency
+
+    @property
+    def mean_efficiency(self) -> float:
+        """Mean interleaving efficiency of the groups that ran, weighted by GPU-seconds; 0 when none ran."""
+        return self.efficient_gpu_s / self.held_gpu_s if self.held_gpu_s else 0.0
+
+
+@dataclass(slots=True)
+class _Share:
+    """A group as it stands since `since_s`."""
+
+    jobs: list[str]
+    since_s: float
+    num_gpu: int
+    gamma: float
+
+
+class UsageMeter:
+    """Integrates usage over a run (`core.recorder.Recorder`).
+
+    A group counts from the announcement of its turns to the next one, or to the end of its last job.
+    """
+
+    def __init__(self, speed: SpeedModel) -> None:
+        """`speed` tells the cycle time of groups."""
+        self._speed = speed
+        self._specs: dict[str, JobSpec] = {}
+        self._remaining: dict[str, float] = {}
+        self._groups: dict[int, _Share] = {}
+        self._group_of: dict[str, int] = {}
+        self._busy_s = 0.0
+        self._held_s = 0.0
+        self._efficient_s = 0.0
+
+    def record(self, event: Event, actions: Sequence[Action]) -> None:
+        """Takes one event and its actions into account."""
+        match event:
+            case JobArrived(job=job):
+                self._specs[job.job_id] = job
+                self._remaining[job.job_id] = float(job.iterations)
+            case Progressed(job_ids=job_ids, remaining_iterations=remaining):
+                for job_id, left in zip(job_ids, remaining, strict=True):
+                    self._progress(job_id, left)
+            case JobFinished(job_id=job_id):
+                self._progress(job_id, 0.0)
+            case JobPreempted(job_id=job_id, remaining_iterations=left):
+                self._progress(job_id, left)
+                self._leave(job_id, event.time_s)
+            case WorkerLost():
+                for group_id in list(self._groups):
+                    self._close(group_id, event.time_s)
+        for action in actions:
+            match action:
+                case SetTurns():
+                    self._announced(action)
+                case Launch(job=job):
+                    self._remaining[job.job_id] = action.remaining_iterations
+                case RecordEnd(record=record):
+                    self._leave(record.job_id, action.time_s)
+                    self._specs.pop(record.job_id, None)
+                    self._remaining.pop(record.job_id, None)
+
+    def usage(self) -> Usage:
+        """What was used so far."""
+        return Usage(self._busy_s, self._held_s, self._efficient_s)
+
+    def _progress(self, job_id: str, remaining: float) -> None:
+        spec = self._specs.get(job_id)
+        if spec is None:
+            return
+        done = self._remaining[job_id] - remaining
+        self._remaining[job_id] = remaining
+        self._busy_s += done * spec.profile.gpu_s * spec.num_gpu
+
+    def _announced(self, action: SetTurns) -> None:
+        group = action.group
+        self._close(group.group_id, action.time_s)
+        jobs = [member.job_id for member in group.members]
+        for job_id in jobs:
+            former = self._group_of.get(job_id)
+            if former is not None and former != group.group_id:
+                self._leave(job_id, action.time_s)
+            self._group_of[job_id] = group.group_id
+        offsets = [member.offset for member in group.members]
+        self._groups[group.group_id] = self._share(jobs, offsets, action.time_s)
+
+    def _share(self, jobs: list[str], offsets: Sequence[int], now_s: float) -> _Share:
+        specs = [self._specs[job_id] for job_id in jobs]
+        profiles = [spec.profile for spec in specs]
+        gamma = efficiency(profiles, self._speed.evaluate(profiles, offsets).cycle_s)
+        return _Share(jobs, now_s, max(spec.num_gpu for spec in specs), gamma)
+
+    def _leave(self, job_id: str, now_s: float) -> None:
+        """A job left its group; those who stay are announced anew, and a group of nobody ends here."""
+        group_id = self._group_of.pop(job_id, None)
+        share = self._groups.get(group_id) if group_id is not None else None
+        if group_id is not None and share is not None and job_id in share.jobs:
+            self._close(group_id, now_s)
+            share.jobs.remove(job_id)
+            if share.jobs:
+                self._groups[group_id] = share
+                share.since_s = now_s
+
+    def _close(self, group_id: int, now_s: float) -> None:
+        share = self._groups.pop(group_id, None)
+        if share is not None:
+            gpu_s = (now_s - share.since_s) * share.num_gpu
+            self._held_s += gpu_s
+            self._efficient_s += gpu_s * share.gamma
