@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -155,6 +156,8 @@ def test_trainers_die_with_a_killed_worker(tmp_path):
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
         pid = int(worker.stdout.readline())
-        assert alive(pid)
+        command = Path(f"/proc/{pid}/cmdline")
+        asyncio.run(until(lambda: b"signal.pause" in command.read_bytes(), "the trainer's command line"))
+        asyncio.run(until(lambda: b"pdeathsig" not in command.read_bytes(), "the kernel to know its parent"))
         worker.kill()
     asyncio.run(until(lambda: not alive(pid), "the trainer to end"))
