@@ -40,7 +40,7 @@ def test_the_shipped_traces_fit_their_clusters(name, cluster, num_jobs):
 def test_the_demo_trace_is_contended_and_has_a_job_for_both_nodes():
     jobs = read_trace(ROOT / "trace_data" / "demo.csv", default_profiles()).jobs
     work_s = sum(job.num_gpu * job.iterations * job.profile.iteration_s for job in jobs)
-    assert 1.6 < work_s / 8 / jobs[-1].submit_s < 2.2
+    assert 4.5 < work_s / 8 / jobs[-1].submit_s < 5.5
     assert {job.num_gpu for job in jobs} == {1, 2, 4, 8}
     assert all(300 <= job.duration_s <= 6_000 for job in jobs)
 
