@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cluster_exp.cli.run import add_arguments as add_run_arguments
     from cluster_exp.results.gate import TOLERANCE, judge
     from cluster_exp.results.summary import summarise, summary_table
+    from cluster_exp.runtime.local import LiveError
 
     parser = argparse.ArgumentParser()
     add_run_arguments(parser)
@@ -61,7 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
     averages_s = []
     for policy in live.policies:
         name = policy.name
-        result = execute.live(live, policy, settings.out / f"{name}-live")
+        try:
+            result = execute.live(live, policy, settings.out / f"{name}-live")
+        except LiveError as error:
+            sys.stderr.write(f"error: {error}; the partial result lies in {settings.out}\n")
+            return 1
         if not result.complete:
             sys.stderr.write(f"stopped ({result.reason}); the partial result lies in {settings.out}\n")
             return 130

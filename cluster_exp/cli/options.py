@@ -22,7 +22,7 @@ from cluster_exp.interleave.contention import CONTENTIONS
 from cluster_exp.interleave.speed import SPEED_MODELS
 from cluster_exp.policies.registry import make_policy
 from cluster_exp.results.journal import Detail
-from cluster_exp.results.run_directory import check_free
+from cluster_exp.results.run_directory import check_free, check_holds_no_run
 from cluster_exp.sim.performance import StartCost
 from cluster_exp.sim.simulate import COST_MODELS, SimulationOptions
 
@@ -129,6 +129,8 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
     if not arguments.dry_run:
         for policy in policies:
             check_free(spec.directory(policy))
+        if spec.out is not None:
+            check_holds_no_run(spec.out)
     return spec
 
 

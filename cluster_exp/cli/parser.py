@@ -55,7 +55,9 @@ def build_parser(chosen: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="cluster-exp",
         description="Scheduler, runtime and simulator for clusters that train many deep-learning jobs.",
-        epilog="Without a verb, options go to 'run': run.py --policy srsf ... is run.py run --policy srsf ...",
+        epilog="Without a verb, options go to 'run': 'run.py --policy srsf ...' is 'run.py run --policy srsf ...'.\n"
+        f"\nexample:\n  {run.EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"cluster-exp {__version__}")

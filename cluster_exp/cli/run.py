@@ -65,6 +65,7 @@ def _run_one(spec: "RunSpec", policy: "Policy") -> int:
     import sys
 
     from cluster_exp.cli import execute
+    from cluster_exp.runtime.local import LiveError
 
     directory = spec.directory(policy)
     try:
@@ -75,6 +76,9 @@ def _run_one(spec: "RunSpec", policy: "Policy") -> int:
     except KeyboardInterrupt:
         sys.stderr.write(f"interrupted; the partial result lies in {directory}\n")
         return 130
+    except LiveError as error:
+        sys.stderr.write(f"error: {error}; the partial result lies in {directory}\n")
+        return 1
     if result.complete:
         return 0
     sys.stderr.write(f"stopped ({result.reason}); the partial result lies in {directory}\n")

@@ -1,8 +1,8 @@
 """The journal: every event and action of a run, in order, one JSON object a line.
 
-The first line is a header. Then, for each event, `{"n": N, "event": KIND, "data": {...}}`, followed by the actions
-that it caused, `{"n": N, "action": KIND, "data": {...}}`; N counts the events from 1. Numbers have full precision, so
-that a run can be replayed exactly.
+The first line is a header. Then, for each event, `{"n": N, "event": KIND, "actions": A, "data": {...}}`, followed by
+the A actions that it caused, `{"n": N, "action": KIND, "data": {...}}`; N counts the events from 1. Numbers have full
+precision, so that a run can be replayed exactly.
 """
 
 import json
@@ -66,7 +66,7 @@ class JournalWriter:
         if self._file is None or (self._detail is Detail.SUMMARY and isinstance(event, Progressed)):
             return
         number = self._number
-        self._write({"n": number, "event": type(event).__name__, "data": event})
+        self._write({"n": number, "event": type(event).__name__, "actions": len(actions), "data": event})
         for action in actions:
             self._write({"n": number, "action": type(action).__name__, "data": action})
 
@@ -91,7 +91,8 @@ class Journal:
 def read_journal(path: Path) -> Journal:
     """Reads a whole journal.
 
-    A last line that breaks off (the writer was killed) is left out with a warning.
+    An end that breaks off (the writer was killed) is left out with a warning: half a line, or an event of which
+    actions are missing.
 
     Raises:
         InputError: the file is not there, is no journal of this version, or a line of it is damaged.
@@ -115,21 +116,34 @@ def read_journal(path: Path) -> Journal:
 
 def _entries(path: Path, lines: Sequence[bytes]) -> Iterator[Entry]:
     event: Event | None = None
-    number = 0
+    number = missing = 0
     actions: list[Action] = []
     for line_number, line in enumerate(lines, start=2):
         where = f"{path}:{line_number}"
         fields = _parse(line, where)
         if "event" in fields:
+            if missing:
+                raise InputError(f"event {number} lacks {missing} of its actions before this line", where=where)
             if event is not None:
                 yield Entry(number, event, tuple(actions))
-            event, number, actions = _record(fields, "event", _EVENTS, where), int(fields["n"]), []
-        elif "action" in fields and event is not None:
+            event, actions = _record(fields, "event", _EVENTS, where), []
+            number, missing = _count(fields, "n", where), _count(fields, "actions", where)
+        elif "action" in fields and missing and fields.get("n") == number:
             actions.append(_record(fields, "action", _ACTIONS, where))
+            missing -= 1
         else:
-            raise InputError("is neither an event nor the action of one", where=where)
-    if event is not None:
+            raise InputError("is neither an event nor the action of the one before it", where=where)
+    if missing:
+        _log.warning("%s: the last event, %d, lacks %d of its actions and is left out", path, number, missing)
+    elif event is not None:
         yield Entry(number, event, tuple(actions))
+
+
+def _count(fields: Mapping[str, Any], key: str, where: str) -> int:
+    value = fields.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(f"{key} is {value!r}; allowed: a whole number from 0 on", where=where)
+    return value
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:
@@ -144,7 +158,7 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
 
 def _record(fields: Mapping[str, Any], key: str, kinds: Mapping[str, Any], where: str) -> Any:
     kind = fields[key]
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise InputError(f"unknown {key} {kind!r}; allowed: {', '.join(kinds)}", where=where)
     try:
         return msgspec.convert(_with_nan(fields.get("data")), kinds[kind])

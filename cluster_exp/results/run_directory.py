@@ -1,13 +1,16 @@
 """A run's directory: run.json says what was run and how it went; job.csv and journal.jsonl hold the rest."""
 
 import json
+import math
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from cluster_exp import __version__
 from cluster_exp.core.recorder import Recorder
 from cluster_exp.domain.actions import Action
 from cluster_exp.domain.errors import InputError
@@ -31,17 +34,27 @@ class RunStatus(Enum):
 
 
 def check_free(directory: Path) -> None:
-    """Raises InputError when a run's files cannot be put there."""
+    """Raises InputError when a run's files cannot be put there, also when runs lie in the directory's own ones."""
     if directory.exists() and not directory.is_dir():
         raise InputError(f"{str(directory)!r} is a file, a directory is needed", where="--out")
+    check_holds_no_run(directory)
+    for name in (RUN_FILE, JOBS_FILE):
+        for run in sorted(directory.glob(f"*/{name}")):
+            raise InputError(
+                f"{str(directory)!r} holds runs ({run.parent.name}); name an empty or a new directory", where="--out"
+            )
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        raise InputError(f"{str(existing)!r} cannot be written to", where="--out")
+
+
+def check_holds_no_run(directory: Path) -> None:
+    """Raises InputError when a run lies in the directory itself."""
     for name in (RUN_FILE, JOBS_FILE, JOURNAL_FILE):
         if (directory / name).exists():
             raise InputError(
                 f"{str(directory)!r} holds another run ({name}); name an empty or a new directory", where="--out"
             )
-    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    if not os.access(existing, os.W_OK):
-        raise InputError(f"{str(existing)!r} cannot be written to", where="--out")
 
 
 def read_run(directory: Path) -> dict[str, Any]:
@@ -74,7 +87,13 @@ class RunDirectory:
         check_free(directory)
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory
-        self._run: dict[str, Any] = {"format": _FORMAT_VERSION, **options, "num_gpu": num_gpu}
+        versions = {"cluster_exp": __version__, "python": platform.python_version()}
+        self._run: dict[str, Any] = {
+            "format": _FORMAT_VERSION,
+            "versions": versions,
+            **options,
+            "num_gpu": num_gpu,
+        }
         self._status = RunStatus.RUNNING
         self._save()
         self._meter = UsageMeter(speed)
@@ -88,8 +107,11 @@ class RunDirectory:
             recorder.record(event, actions)
 
     def note(self, **values: Any) -> None:
-        """Adds values to run.json when the run ends."""
-        self._run |= values
+        """Adds values to run.json when the run ends; NaN becomes null."""
+        self._run |= {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in values.items()
+        }
 
     def interrupted(self) -> None:
         """Marks the run as stopped before its end."""

@@ -32,6 +32,7 @@ class _Share:
     since_s: float
     num_gpu: int
     gamma: float
+    nodes: frozenset[int] = frozenset()  # on which its members hold GPUs
 
 
 class UsageMeter:
@@ -47,12 +48,14 @@ class UsageMeter:
         self._remaining: dict[str, float] = {}
         self._groups: dict[int, _Share] = {}
         self._group_of: dict[str, int] = {}
+        self._now_s = 0.0
         self._busy_s = 0.0
         self._held_s = 0.0
         self._efficient_s = 0.0
 
     def record(self, event: Event, actions: Sequence[Action]) -> None:
         """Takes one event and its actions into account."""
+        self._now_s = event.time_s
         match event:
             case JobArrived(job=job):
                 self._specs[job.job_id] = job
@@ -65,8 +68,8 @@ class UsageMeter:
             case JobPreempted(job_id=job_id, remaining_iterations=left):
                 self._progress(job_id, left)
                 self._leave(job_id, event.time_s)
-            case WorkerLost():
-                for group_id in list(self._groups):
+            case WorkerLost(node=node):
+                for group_id in [group_id for group_id, share in self._groups.items() if node in share.nodes]:
                     self._close(group_id, event.time_s)
         for action in actions:
             match action:
@@ -74,14 +77,18 @@ class UsageMeter:
                     self._announced(action)
                 case Launch(job=job):
                     self._remaining[job.job_id] = action.remaining_iterations
+                    share = self._groups[action.group_id]
+                    share.nodes |= {part.node for part in action.allotment.shares}
                 case RecordEnd(record=record):
                     self._leave(record.job_id, action.time_s)
                     self._specs.pop(record.job_id, None)
                     self._remaining.pop(record.job_id, None)
 
     def usage(self) -> Usage:
-        """What was used so far."""
-        return Usage(self._busy_s, self._held_s, self._efficient_s)
+        """What was used up to the last event, by groups that still run too."""
+        open_s = [((self._now_s - share.since_s) * share.num_gpu, share.gamma) for share in self._groups.values()]
+        held_s = self._held_s + sum(gpu_s for gpu_s, _ in open_s)
+        return Usage(self._busy_s, held_s, self._efficient_s + sum(gpu_s * gamma for gpu_s, gamma in open_s))
 
     def _progress(self, job_id: str, remaining: float) -> None:
         spec = self._specs.get(job_id)
@@ -93,6 +100,7 @@ class UsageMeter:
 
     def _announced(self, action: SetTurns) -> None:
         group = action.group
+        nodes = self._groups[group.group_id].nodes if group.group_id in self._groups else frozenset()
         self._close(group.group_id, action.time_s)
         jobs = [member.job_id for member in group.members]
         for job_id in jobs:
@@ -101,7 +109,8 @@ class UsageMeter:
                 self._leave(job_id, action.time_s)
             self._group_of[job_id] = group.group_id
         offsets = [member.offset for member in group.members]
-        self._groups[group.group_id] = self._share(jobs, offsets, action.time_s)
+        share = self._groups[group.group_id] = self._share(jobs, offsets, action.time_s)
+        share.nodes = nodes
 
     def _share(self, jobs: list[str], offsets: Sequence[int], now_s: float) -> _Share:
         specs = [self._specs[job_id] for job_id in jobs]
