@@ -31,6 +31,12 @@ class Placement:
     description: str
     fit: Fit
     keeps: bool  # a group that runs stays where it is, if the plan can be placed so
+    admit: Fit | None = None  # decides who runs, if not `fit`; then who runs stays and others wait for a place
+
+    @property
+    def admission(self) -> Fit:
+        """The fit by which a plan's groups are chosen."""
+        return self.admit or self.fit
 
 
 def _whole_nodes(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) -> tuple[Parts, int]:
@@ -91,6 +97,7 @@ PLACEMENTS = {
         Placement("consolidated", "fullest node with room; larger on whole nodes", consolidated_fit, keeps=True),
         Placement("yarn", "first node with room, all anew at every plan, as published", yarn_fit, keeps=False),
         Placement("count", "any free GPUs, nodes do not matter", count_fit, keeps=True),
+        Placement("quota", "who runs is counted in GPUs; then as consolidated", consolidated_fit, True, count_fit),
     )
 }
 
@@ -176,7 +183,9 @@ def place(
     """
     if pinned:
         return _place_pinned(requests, sizes, placement.fit, misfit)
-    admitted = _admit(requests, sizes, placement.fit, misfit)
+    admitted = _admit(requests, sizes, placement.admission, misfit)
+    if placement.admit is not None:
+        return _place_admitted(requests, admitted, sizes, placement.fit)
     by_size = sorted(admitted, key=lambda i: -requests[i].num_gpu)
     attempts = [_keep_then_fit, _largest_first] if placement.keeps else []
     for attempt in attempts:
@@ -217,6 +226,17 @@ def _place_pinned(
                 result[i] = pool.take(parts)
             elif misfit is Misfit.STOP:
                 break
+    return result
+
+
+def _place_admitted(
+    requests: Sequence[Request], admitted: Sequence[int], sizes: Mapping[int, int], fit: Fit
+) -> list[Allotment | None]:
+    """Who of the admitted runs stays; the others start where there is room, or wait."""
+    result: list[Allotment | None] = [None] * len(requests)
+    chosen = [requests[i] for i in admitted]
+    for i, allotment in zip(admitted, _place_pinned(chosen, sizes, fit, Misfit.SKIP), strict=True):
+        result[i] = allotment
     return result
 
 

@@ -107,7 +107,7 @@ class Scheduler:
             profiles=tuple(jobs.profiles),
             cluster=ClusterSpec(tuple(self._nodes.specs[node] for node in sorted(self._nodes.specs))),
             speed=self._speed,
-            trial=lambda: ClusterTrial(self._nodes.sizes, self._placement.fit),
+            trial=lambda: ClusterTrial(self._nodes.sizes, self._placement.admission),
             allotments=self._running(),
             ended=tuple(jobs.ended) if self._policy.learns else (),
             changed=frozenset(jobs.changed),

@@ -34,6 +34,8 @@ GATED_COLUMNS = frozenset(
 )
 # Columns from which a job's length can be told: a policy for unknown durations declares none of them.
 DURATION_COLUMNS = frozenset({"duration_s", "iterations", "remaining_iterations", "remaining_s"})
+# Those of them that change while a job runs.
+PROGRESS_COLUMNS = frozenset({"remaining_iterations", "remaining_s"})
 
 
 @dataclass(frozen=True, slots=True)

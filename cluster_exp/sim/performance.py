@@ -1,6 +1,7 @@
 """How running jobs advance in a simulation: the columns of the running jobs, and the rules of a cost model."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,8 +31,16 @@ class CostModel(Protocol):
     placement: str  # name of the placement that it assumes unless told otherwise
     end_tolerance: float  # predicted ends this close, relatively, are one event
 
+    def as_run(self, job: JobSpec) -> JobSpec:
+        """The job as it is simulated: a cost model may count its work in another way."""
+        ...
+
     def start_cost_s(self, job: JobSpec) -> float:
         """Seconds that a start, a resume or a move of the job costs."""
+        ...
+
+    def kept_iterations(self, job: JobSpec, remaining: float) -> float:
+        """Iterations that a preempted job has to do, of which `remaining` were left when it was told."""
         ...
 
     def advance(self, running: RunningColumns, dt_s: float) -> None:
@@ -40,6 +49,13 @@ class CostModel(Protocol):
 
     def ends_s(self, running: RunningColumns, now_s: float) -> FloatColumn:
         """When each running job would end if nothing changed."""
+        ...
+
+    def next_plan_s(self, running: RunningColumns, waiting: Mapping[str, float], now_s: float) -> float:
+        """When the next plan is due though nothing happens before; infinity = never.
+
+        `waiting`: iterations that each waiting job has to do.
+        """
         ...
 
 
@@ -53,9 +69,17 @@ class PhysicalCost:
     placement: str = "consolidated"
     end_tolerance: float = 1e-9
 
+    def as_run(self, job: JobSpec) -> JobSpec:
+        """The job itself."""
+        return job
+
     def start_cost_s(self, job: JobSpec) -> float:
         """Seconds that a start, a resume or a move of the job costs."""
         return self.start_cost(job)
+
+    def kept_iterations(self, job: JobSpec, remaining: float) -> float:
+        """All that were left: nothing is lost."""
+        return remaining
 
     def advance(self, running: RunningColumns, dt_s: float) -> None:
         """The rest of the start cost passes first, then iterations."""
@@ -67,3 +91,7 @@ class PhysicalCost:
     def ends_s(self, running: RunningColumns, now_s: float) -> FloatColumn:
         """Now, plus the unpaid start cost, plus the remaining iterations."""
         return now_s + running.overhead_s + running.remaining * running.iteration_s
+
+    def next_plan_s(self, running: RunningColumns, waiting: Mapping[str, float], now_s: float) -> float:
+        """Never: plans are made at events, or in rounds."""
+        return math.inf

@@ -10,11 +10,16 @@ from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.policy import Policy
+from cluster_exp.domain.snapshot import PROGRESS_COLUMNS
 from cluster_exp.interleave.speed import make_speed
 from cluster_exp.sim.engine import Engine, OnProgress, SimulationResult
+from cluster_exp.sim.helios import HeliosCost
 from cluster_exp.sim.performance import CostModel, PhysicalCost, StartCost
 
-COST_MODELS: dict[str, Callable[[SpeedModel, StartCost], CostModel]] = {"physical": PhysicalCost}
+COST_MODELS: dict[str, Callable[[Policy, SpeedModel, StartCost], CostModel]] = {
+    "physical": lambda _, speed, start_cost: PhysicalCost(speed, start_cost),
+    "helios": lambda policy, speed, _: HeliosCost(speed, watches=bool(policy.reads & PROGRESS_COLUMNS)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class SimulationOptions:
 def make_cost(policy: Policy, options: SimulationOptions, start_cost: StartCost) -> CostModel:
     """The cost model for a policy. Raises KeyError for a name that is none."""
     speed_name = options.speed_model or ("rates" if policy.plans_rates else "lockstep")
-    return COST_MODELS[options.cost_model](make_speed(speed_name, options.contention), start_cost)
+    return COST_MODELS[options.cost_model](policy, make_speed(speed_name, options.contention), start_cost)
 
 
 def make_scheduler(policy: Policy, options: SimulationOptions, cost: CostModel) -> Scheduler:
@@ -65,4 +70,5 @@ def simulate(
     """
     cost = make_cost(policy, options, start_cost)
     session = Session(make_scheduler(policy, options, cost), recorder)
-    return Engine(session, cost, options.interval_s, on_progress).run(cluster, jobs)
+    engine = Engine(session, cost, options.interval_s, on_progress)
+    return engine.run(cluster, [cost.as_run(job) for job in jobs])
