@@ -213,3 +213,9 @@ def test_the_readme_names_policies_as_the_registry_does():
     assert len(rows) >= 5
     for name, description in rows:
         assert POLICIES[name.strip("`")].description == description
+
+
+def test_the_package_is_the_same_program():
+    command = [sys.executable, "-m", "cluster_exp", "policies"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=True)
+    assert done.stdout.startswith("fifo ")
