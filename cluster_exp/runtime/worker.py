@@ -57,7 +57,7 @@ class Worker:
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        self._stopping = asyncio.Event()
+        self.stopping = asyncio.Event()  # told to leave
         self._channel = grpc.aio.insecure_channel(config.master, options=CHANNEL_OPTIONS)
         self._master = MasterServiceStub(self._channel)
         self._outbox = Outbox(config.node, "")
@@ -68,7 +68,7 @@ class Worker:
 
     def stop(self) -> None:
         """Makes `run` stop all trainers and return."""
-        self._stopping.set()
+        self.stopping.set()
 
     async def run(self) -> None:
         """Serves its node until the master, or `stop`, tells it to leave.
@@ -82,7 +82,7 @@ class Worker:
         self._agent.start()
         await server.start()
         try:
-            while not self._stopping.is_set():
+            while not self.stopping.is_set():
                 welcome = await self._register(f"{self._config.host}:{port}")
                 if welcome is not None:
                     await self._relay(welcome)
@@ -97,7 +97,7 @@ class Worker:
         instance = uuid.uuid4().hex
         self._outbox = Outbox(self._config.node, instance)
         wait_s = _FIRST_WAIT_S
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             offer = self._offer(instance, address)
             try:
                 reply = await self._master.Register(codec.registration_to(offer), timeout=_DEADLINE_S)
@@ -130,7 +130,7 @@ class Worker:
     async def _relay(self, welcome: Welcome) -> None:
         """Sends batches until told to stop, or until the master counts this worker as lost."""
         wait_s = _FIRST_WAIT_S
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             batch = self._outbox.batch()
             try:
                 reply = await self._master.Report(codec.batch_to(batch), timeout=_DEADLINE_S)
@@ -147,7 +147,7 @@ class Worker:
 
     async def _until_due(self, interval_s: float) -> None:
         urgent = asyncio.create_task(self._outbox.urgent.wait())
-        stopping = asyncio.create_task(self._stopping.wait())
+        stopping = asyncio.create_task(self.stopping.wait())
         _, pending = await asyncio.wait(
             (urgent, stopping), timeout=interval_s, return_when=asyncio.FIRST_COMPLETED
         )
@@ -156,7 +156,7 @@ class Worker:
 
     async def _pause(self, wait_s: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), wait_s)
+            await asyncio.wait_for(self.stopping.wait(), wait_s)
 
 
 class WorkerServicer(WorkerServiceServicer):

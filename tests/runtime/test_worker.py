@@ -1,0 +1,215 @@
+"""A real worker with emulated trainers, in one event loop with a real master."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+
+import grpc
+import grpc.aio
+import pytest
+
+from cluster_exp.domain.actions import Launch
+from cluster_exp.domain.allotment import NodeShare
+from cluster_exp.domain.events import JobFinished, Progressed, WorkerJoined, WorkerLost
+from cluster_exp.protocol.messages import (
+    LaunchOrder,
+    PreemptOrder,
+    Registration,
+    ReportKind,
+    TrainerReport,
+    TrainerState,
+)
+from cluster_exp.runtime import codec
+from cluster_exp.runtime.commands import package_path
+from cluster_exp.runtime.master import Master, MasterConfig
+from cluster_exp.runtime.outbox import Outbox
+from cluster_exp.runtime.rpc import master_pb2, worker_pb2
+from cluster_exp.runtime.rpc.master_pb2_grpc import (
+    MasterServiceServicer,
+    add_MasterServiceServicer_to_server,
+)
+from cluster_exp.runtime.rpc.worker_pb2_grpc import WorkerServiceStub
+from cluster_exp.runtime.worker import Worker, WorkerConfig, WorkerRefusedError
+from tests.runtime.live_kit import DEADLINE_S, Memory, cluster, job, scheduler, until
+
+pytestmark = pytest.mark.live
+SCALE = 100.0
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 40))
+
+
+@asynccontextmanager
+async def running_worker(master: str, log_dir, **changes):
+    worker = Worker(WorkerConfig(**{"master": master, "node": "n0", "num_gpu": 2, "log_dir": log_dir, **changes}))
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class PaperMaster(MasterServiceServicer):
+    """A master that takes every batch, or fails to, and notes the reports of each number."""
+
+    def __init__(self) -> None:
+        self.offers: list[Registration] = []
+        self.batches: dict[int, tuple[TrainerReport, ...]] = {}
+        self.repeats = 0
+        self.lost_answers = 0
+
+    async def Register(self, request, context):
+        self.offers.append(codec.registration_from(request))
+        return master_pb2.RegisterReply(node_id=0, time_scale=SCALE, report_interval_s=0.05, lease_s=10)
+
+    async def Report(self, request, context):
+        batch = codec.batch_from(request)
+        known = self.batches.setdefault(batch.sequence, batch.reports)
+        assert known == batch.reports
+        if self.lost_answers:
+            self.lost_answers -= 1
+            self.repeats += 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")
+        return master_pb2.ReportReply(acknowledged=batch.sequence)
+
+    def reports(self, kind: ReportKind) -> list[TrainerReport]:
+        return [report for batch in self.batches.values() for report in batch if report.kind is kind]
+
+
+@asynccontextmanager
+async def paper_master():
+    servicer = PaperMaster()
+    server = grpc.aio.server()
+    add_MasterServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield servicer, f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+def launch(turns_address, generation=1, done=0, iterations=100_000) -> worker_pb2.LaunchRequest:
+    order = LaunchOrder(job("a", 2, iterations), generation, (NodeShare(0, (0, 1)),), done, 5, turns_address)
+    return codec.launch_to(order)
+
+
+def test_launch_preempt_and_resume_over_grpc(tmp_path):
+    async def scenario():
+        async with paper_master() as (master, address), running_worker(address, tmp_path):
+            await until(lambda: master.offers, "the registration")
+            offer = master.offers[0]
+            async with grpc.aio.insecure_channel(offer.worker_address) as channel:
+                stub = WorkerServiceStub(channel)
+                for _ in range(2):
+                    await stub.Launch(launch(offer.turns_address), timeout=DEADLINE_S)
+                await until(lambda: master.reports(ReportKind.PROGRESS), "progress")
+                reply = await stub.QueryTrainers(worker_pb2.QueryTrainersRequest(), timeout=DEADLINE_S)
+                (status,) = codec.statuses_from(reply)
+                assert (status.job_id, status.generation, status.state) == ("a", 1, TrainerState.RUNNING)
+                assert status.last_report_age_s is not None
+                assert status.last_report_age_s < DEADLINE_S
+                master.lost_answers = 2
+                for _ in range(2):
+                    await stub.Preempt(codec.preempt_to(PreemptOrder("a", 1)), timeout=DEADLINE_S)
+                await until(lambda: master.reports(ReportKind.PREEMPTED), "the trainer to leave")
+                await until(lambda: master.repeats == 2, "repeated batches")
+                (left,) = master.reports(ReportKind.PREEMPTED)
+                assert left.iterations_done > 0
+                assert left.iterations_done % 5 == 0
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await stub.Launch(
+                        worker_pb2.LaunchRequest(generation=2, turns_address="x"), timeout=DEADLINE_S
+                    )
+                assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+                again = launch(offer.turns_address, 2, left.iterations_done, left.iterations_done + 20)
+                await stub.Launch(again, timeout=DEADLINE_S)
+                await until(lambda: master.reports(ReportKind.FINISHED), "the end")
+                assert master.reports(ReportKind.FINISHED)[0].iterations_done == left.iterations_done + 20
+                assert len(master.reports(ReportKind.STARTED)) == 2
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await stub.Launch(launch(offer.turns_address), timeout=DEADLINE_S)
+                assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+    run(scenario())
+
+
+def test_a_worker_waits_for_a_master_that_comes_later_and_leaves_when_told(tmp_path):
+    async def scenario():
+        memory = Memory()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        async with running_worker(f"127.0.0.1:{port}", tmp_path) as worker:
+            master = Master(MasterConfig(cluster(1), SCALE, bind=f"127.0.0.1:{port}"), scheduler(), memory)
+            await master.start()
+            assert await asyncio.wait_for(master.run([job("a", 2, 20)]), DEADLINE_S)
+            await master.close("over")
+            await until(worker.stopping.is_set, "the worker to be told")
+        assert not list(tmp_path.glob("trainer-*"))
+
+    run(scenario())
+
+
+def test_a_worker_that_was_frozen_for_longer_than_its_lease_starts_anew(tmp_path):
+    async def scenario():
+        memory = Memory()
+        master = Master(MasterConfig(cluster(1), SCALE, lease_s=0.8), scheduler(), memory)
+        address = await master.start()
+        argv = [sys.executable, "-m", "cluster_exp.runtime.worker_main", "--master", address, "--node", "n0"]
+        argv += ["--gpus", "2", "--log-dir", str(tmp_path)]
+        task = asyncio.create_task(master.run([job("a", 2, 300)]))
+        with subprocess.Popen(argv, stderr=subprocess.DEVNULL, env={**os.environ, **package_path()}) as worker:
+            await until(lambda: memory.of(Progressed), "progress")
+            worker.send_signal(signal.SIGSTOP)
+            await until(lambda: memory.of(WorkerLost), "the loss")
+            worker.send_signal(signal.SIGCONT)
+            assert await asyncio.wait_for(task, DEADLINE_S)
+            await master.close("over")
+            assert worker.wait(DEADLINE_S) == 0
+        assert len(memory.of(WorkerJoined)) == 2
+        assert [action.generation for action in memory.of(Launch)] == [1, 2]
+        assert len(memory.of(JobFinished)) == 1
+
+    run(scenario())
+
+
+def test_a_second_worker_of_a_node_is_told_that_there_is_one(tmp_path):
+    async def scenario():
+        master = Master(MasterConfig(cluster(), SCALE), scheduler(), Memory())
+        address = await master.start()
+        task = asyncio.create_task(master.run([], 1))
+        async with running_worker(address, tmp_path):
+            await until(lambda: 0 in master.roster.members, "the first worker")
+            second = Worker(WorkerConfig(address, "n0", 2, tmp_path))
+            with pytest.raises(WorkerRefusedError, match="node n0 has a worker already"):
+                await second.run()
+            master.stop("test over")
+            await task
+            await master.close("test over")
+
+    run(scenario())
+
+
+def test_an_unacknowledged_batch_stays_as_it_is_and_progress_is_merged():
+    box = Outbox("n0", "x")
+    box.add(TrainerReport("a", 1, ReportKind.PROGRESS, 1))
+    assert not box.urgent.is_set()
+    box.add(TrainerReport("a", 1, ReportKind.PROGRESS, 2))
+    first = box.batch()
+    assert [report.iterations_done for report in first.reports] == [2]
+    box.add(TrainerReport("a", 1, ReportKind.PROGRESS, 3))
+    box.add(TrainerReport("a", 1, ReportKind.FINISHED, 4))
+    assert box.urgent.is_set()
+    assert box.batch() is first
+    box.acknowledged(0)
+    assert box.batch() is first
+    box.acknowledged(first.sequence)
+    second = box.batch()
+    assert (second.sequence, [report.kind for report in second.reports]) == (2, [ReportKind.FINISHED])
+    assert not box.urgent.is_set()
