@@ -22,7 +22,8 @@ LAYERS = {
     "results": {"domain", "interleave", "policies", "core"},
     "sim": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results"},
     "runtime": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results"},
-    "cli": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results", "sim", "runtime"},
+    "reproduce": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results", "sim"},
+    "cli": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results", "sim", "runtime", "reproduce"},
 }
 PURE_LAYERS = ("domain", "interleave", "policies", "core", "protocol")
 IMPURE_MODULES = frozenset(
