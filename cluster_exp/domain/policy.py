@@ -1,6 +1,7 @@
 """What a scheduling policy is."""
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from cluster_exp.domain.plan import Plan
@@ -38,3 +39,18 @@ class Policy(Protocol):
     def plan(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Plan:
         """Decides who runs with whom; `memory` is empty at the first call."""
         ...
+
+
+class Trait(Enum):
+    """What a cost model may ask of a policy, since published accountings differ by it."""
+
+    SHARES = "shares"  # several jobs can get the same GPUs
+    UNWEIGHED = "unweighed"  # shares without comparing how well groups interleave
+    WAKES = "wakes"  # asks for plans between events
+    COUNTS = "counts"  # decides by numbers of GPUs, not by nodes
+
+
+def traits_of(policy: Policy) -> frozenset[Trait]:
+    """The policy's `traits`; a policy without that attribute has none."""
+    traits: frozenset[Trait] = getattr(policy, "traits", frozenset())
+    return traits

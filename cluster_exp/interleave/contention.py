@@ -19,4 +19,10 @@ NO_CONTENTION = Contention("none", (1.0, 1.0, 1.0, 1.0))
 # The factors of the simulator published with Muri (SIGCOMM'22); three is dearer than four there.
 MURI22_CONTENTION = Contention("muri22", (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015))
 
-CONTENTIONS = {contention.name: contention for contention in (NO_CONTENTION, MURI22_CONTENTION)}
+# As published for groups that were formed without weighing them (the ablation without Blossom).
+MURI22_CHUNKS_CONTENTION = Contention("muri22-chunks", (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.3 / 1.015))
+
+CONTENTIONS = {
+    contention.name: contention
+    for contention in (NO_CONTENTION, MURI22_CONTENTION, MURI22_CHUNKS_CONTENTION)
+}

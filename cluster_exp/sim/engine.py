@@ -109,13 +109,23 @@ class Engine:
 
     def _next_time(self, arrival_s: float, ends_s: FloatColumn) -> float:
         end_s = float(ends_s.min()) if ends_s.size else math.inf
+        if abs(arrival_s - end_s) <= self._cost.arrival_tolerance_s < math.inf:
+            end_s = arrival_s
         next_s = min(arrival_s, end_s, self._wake_s, self._replan_s)
         if self._interval_s and self._live:
             next_s = min(next_s, self._next_round_s)
         return max(next_s, self._now_s)
 
     def _finished(self, ends_s: FloatColumn, now_s: float) -> list[str]:
-        limit_s = now_s + abs(now_s) * self._cost.end_tolerance
+        """Ids of the jobs whose predicted end is now, or as good as now."""
+        if not ends_s.size:
+            return []
+        from_s = now_s
+        if math.isfinite(self._cost.arrival_tolerance_s):
+            from_s = float(ends_s.min())
+            if abs(from_s - now_s) > self._cost.arrival_tolerance_s:
+                return []
+        limit_s = from_s + abs(from_s) * self._cost.end_tolerance
         return [self._running.ids[i] for i in np.flatnonzero(ends_s <= limit_s).tolist()]
 
     def _report(self, finished: Sequence[str]) -> None:
@@ -181,8 +191,13 @@ class Engine:
             if not present:
                 del self._groups[group_id]
                 continue
-            profiles = [self._running.job(member.job_id).profile for member in present]
+            jobs = [self._running.job(member.job_id) for member in present]
+            profiles = [job.profile for job in jobs]
             speeds = self._cost.speed.evaluate(profiles, [member.offset for member in present]).iteration_s
             for member, iteration_s in zip(present, speeds, strict=True):
                 self._running.set_speed(member.job_id, iteration_s)
+            overhead_s = self._cost.shared_cost_s(jobs)
+            if overhead_s is not None:
+                for member in present:
+                    self._running.set_overhead(member.job_id, overhead_s)
         self._regrouped.clear()

@@ -6,7 +6,7 @@ jobs are, the end of a job is noticed a tick late, so that every start takes a s
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +32,7 @@ class HeliosCost:
     name: str = "helios"
     placement: str = "quota"
     end_tolerance: float = 1e-9
+    arrival_tolerance_s: float = math.inf
 
     def as_run(self, job: JobSpec) -> JobSpec:
         """The job with an iteration for each second of its stated duration."""
@@ -40,6 +41,10 @@ class HeliosCost:
     def start_cost_s(self, job: JobSpec) -> float:
         """The tick in which the end is noticed; it passes after the work, not before."""
         return TICK_S if self.watches else 0.0
+
+    def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
+        """None: each member has its own."""
+        return None
 
     def kept_iterations(self, job: JobSpec, remaining: float) -> float:
         """The seconds of work that were left, and those that the preemption costs."""

@@ -1,7 +1,7 @@
 """How running jobs advance in a simulation: the columns of the running jobs, and the rules of a cost model."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +30,7 @@ class CostModel(Protocol):
     speed: SpeedModel
     placement: str  # name of the placement that it assumes unless told otherwise
     end_tolerance: float  # predicted ends this close, relatively, are one event
+    arrival_tolerance_s: float  # so is an arrival this close to the next end; infinity = as close as two ends
 
     def as_run(self, job: JobSpec) -> JobSpec:
         """The job as it is simulated: a cost model may count its work in another way."""
@@ -37,6 +38,10 @@ class CostModel(Protocol):
 
     def start_cost_s(self, job: JobSpec) -> float:
         """Seconds that a start, a resume or a move of the job costs."""
+        ...
+
+    def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
+        """`overhead_s` of each member of a group that was formed or changed; None = it stays what it was."""
         ...
 
     def kept_iterations(self, job: JobSpec, remaining: float) -> float:
@@ -68,6 +73,7 @@ class PhysicalCost:
     name: str = "physical"
     placement: str = "consolidated"
     end_tolerance: float = 1e-9
+    arrival_tolerance_s: float = math.inf
 
     def as_run(self, job: JobSpec) -> JobSpec:
         """The job itself."""
@@ -76,6 +82,10 @@ class PhysicalCost:
     def start_cost_s(self, job: JobSpec) -> float:
         """Seconds that a start, a resume or a move of the job costs."""
         return self.start_cost(job)
+
+    def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
+        """None: each member paid, or still pays, for its own start."""
+        return None
 
     def kept_iterations(self, job: JobSpec, remaining: float) -> float:
         """All that were left: nothing is lost."""

@@ -68,6 +68,10 @@ class RunningTable:
         """Sets the job's seconds per iteration."""
         self._iteration_s[self._index[job_id]] = iteration_s
 
+    def set_overhead(self, job_id: str, overhead_s: float) -> None:
+        """Sets the job's start cost in seconds."""
+        self._overhead_s[self._index[job_id]] = overhead_s
+
     def _grow(self) -> None:
         size = self._remaining.size
         self._remaining = np.concatenate([self._remaining, np.zeros(size)])

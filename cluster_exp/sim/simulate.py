@@ -14,10 +14,12 @@ from cluster_exp.domain.snapshot import PROGRESS_COLUMNS
 from cluster_exp.interleave.speed import make_speed
 from cluster_exp.sim.engine import Engine, OnProgress, SimulationResult
 from cluster_exp.sim.helios import HeliosCost
+from cluster_exp.sim.muri22 import muri22_cost
 from cluster_exp.sim.performance import CostModel, PhysicalCost, StartCost
 
 COST_MODELS: dict[str, Callable[[Policy, SpeedModel, StartCost], CostModel]] = {
     "physical": lambda _, speed, start_cost: PhysicalCost(speed, start_cost),
+    "muri22": lambda policy, _, start_cost: muri22_cost(policy, start_cost),
     "helios": lambda policy, speed, _: HeliosCost(speed, watches=bool(policy.reads & PROGRESS_COLUMNS)),
 }
 
