@@ -64,8 +64,6 @@ class Engine:
         self._running = RunningTable()
         self._groups: dict[int, TurnGroup] = {}
         self._regrouped: dict[int, None] = {}  # groups whose speed is to be computed anew
-        self._waiting: dict[str, float] = {}  # iterations that each waiting job has to do
-        self._replan_s = math.inf
         self._wake_s = math.inf
         self._next_round_s = 0.0
         self._live = 0
@@ -96,12 +94,10 @@ class Engine:
             self._report(finished)
             while arrived < len(jobs) and jobs[arrived].submit_s <= now_s:
                 self._live += 1
-                self._waiting[jobs[arrived].job_id] = float(jobs[arrived].iterations)
                 self._handle(JobArrived(now_s, jobs[arrived]))
                 arrived += 1
             self._plan_if_due()
             self._settle_speeds()
-            self._replan_s = self._cost.next_plan_s(self._running.columns, self._waiting, now_s)
             self._instants += 1
             if self._on_progress and self._instants % _PROGRESS_EVERY == 0:
                 self._on_progress(now_s, self._ended)
@@ -111,7 +107,7 @@ class Engine:
         end_s = float(ends_s.min()) if ends_s.size else math.inf
         if abs(arrival_s - end_s) <= self._cost.arrival_tolerance_s < math.inf:
             end_s = arrival_s
-        next_s = min(arrival_s, end_s, self._wake_s, self._replan_s)
+        next_s = min(arrival_s, end_s, self._wake_s)
         if self._interval_s and self._live:
             next_s = min(next_s, self._next_round_s)
         return max(next_s, self._now_s)
@@ -164,18 +160,15 @@ class Engine:
                 self._groups[action.group.group_id] = action.group
                 self._regrouped[action.group.group_id] = None
             case Launch():
-                self._waiting.pop(action.job.job_id, None)
                 cost_s = self._cost.start_cost_s(action.job)
                 self._running.add(action.job, action.generation, action.remaining_iterations, cost_s)
                 self._handle(JobStarted(self._now_s, action.job.job_id, action.generation))
             case Preempt():
                 job = self._running.job(action.job_id)
                 left = self._cost.kept_iterations(job, self._running.remaining(action.job_id))
-                self._waiting[action.job_id] = left
                 self._running.remove(action.job_id)
                 self._handle(JobPreempted(self._now_s, action.job_id, action.generation, left))
             case RecordEnd():
-                self._waiting.pop(action.record.job_id, None)
                 self._ended += 1
                 self._live -= 1
             case Wake():

@@ -1,12 +1,18 @@
 """Cost model `helios`: the accounting of the simulator published with Helios (SC'21, HeliosArtifact, QSSF service).
 
 A job is as long as the log says: its iterations and stage times do not count. The clock ticks in whole seconds and
-a plan is made at every tick. A preemption makes the rest of a job longer. Under a policy that watches how far the
+a plan is made at every tick. The GPUs of the cluster are counted along the order of the remaining times, and whoever
+is still counted in runs, if there is a place for it. A preemption makes the rest of a job longer. Under a policy that watches how far the
 jobs are, the end of a job is noticed a tick late, so that every start takes a second more than there was to do.
+
+Plans are made at arrivals and ends only: at the ticks between them nobody starts and nobody stops. Whoever runs moves
+forward in the order as its remaining time falls, and the chosen never need more GPUs in all than there are, so that
+the chosen stay chosen. Whoever is not chosen finds at its place in the order no fewer GPUs taken than before. Whoever
+is chosen and has no place takes no GPUs from the nodes, and finds none until someone leaves.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,16 +65,3 @@ class HeliosCost:
     def ends_s(self, running: RunningColumns, now_s: float) -> FloatColumn:
         """Now, plus the work, plus the last tick."""
         return now_s + running.remaining + running.overhead_s
-
-    def next_plan_s(self, running: RunningColumns, waiting: Mapping[str, float], now_s: float) -> float:
-        """The next tick at which a running job comes level with, or falls below, a waiting one's remaining work.
-
-        At no tick in between can a plan differ from the last one: which jobs run depends on the order of the
-        remaining work alone, waiting jobs keep theirs, and running jobs lose theirs at one speed.
-        """
-        if not self.watches or not waiting or not running.remaining.size:
-            return math.inf
-        levels = np.sort(np.fromiter(waiting.values(), np.float64, len(waiting)))
-        below = np.searchsorted(levels, running.remaining, side="right") - 1
-        gaps = (running.remaining - levels[below])[below >= 0]
-        return now_s + max(TICK_S, math.ceil(gaps.min())) if gaps.size else math.inf

@@ -4,8 +4,7 @@ At every event every running job loses its start overhead anew, restarted or not
 overheads of all members; predicted ends leave it out. Docs: docs/cost-models.md.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,9 +55,6 @@ class Muri22Cost:
         """Now, plus the remaining iterations; overheads are left out."""
         return now_s + running.remaining * running.iteration_s
 
-    def next_plan_s(self, running: RunningColumns, waiting: Mapping[str, float], now_s: float) -> float:
-        """Never: plans are made at events, or in rounds."""
-        return math.inf
 
 
 def muri22_cost(policy: Policy, start_cost: StartCost) -> Muri22Cost:

@@ -1,7 +1,7 @@
 """How running jobs advance in a simulation: the columns of the running jobs, and the rules of a cost model."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,12 +56,6 @@ class CostModel(Protocol):
         """When each running job would end if nothing changed."""
         ...
 
-    def next_plan_s(self, running: RunningColumns, waiting: Mapping[str, float], now_s: float) -> float:
-        """When the next plan is due though nothing happens before; infinity = never.
-
-        `waiting`: iterations that each waiting job has to do.
-        """
-        ...
 
 
 @dataclass
@@ -101,7 +95,3 @@ class PhysicalCost:
     def ends_s(self, running: RunningColumns, now_s: float) -> FloatColumn:
         """Now, plus the unpaid start cost, plus the remaining iterations."""
         return now_s + running.overhead_s + running.remaining * running.iteration_s
-
-    def next_plan_s(self, running: RunningColumns, waiting: Mapping[str, float], now_s: float) -> float:
-        """Never: plans are made at events, or in rounds."""
-        return math.inf
