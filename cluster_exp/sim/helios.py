@@ -2,8 +2,9 @@
 
 A job is as long as the log says: its iterations and stage times do not count. The clock ticks in whole seconds and
 a plan is made at every tick. The GPUs of the cluster are counted along the order of the remaining times, and whoever
-is still counted in runs, if there is a place for it. A preemption makes the rest of a job longer. Under a policy that watches how far the
-jobs are, the end of a job is noticed a tick late, so that every start takes a second more than there was to do.
+is still counted in runs, if there is a place for it. A preemption makes the rest of a job longer. Under a policy that
+watches how far the jobs are, the end of a job is noticed a tick late, so that every start takes a second more than
+there was to do.
 
 Plans are made at arrivals and ends only: at the ticks between them nobody starts and nobody stops. Whoever runs moves
 forward in the order as its remaining time falls, and the chosen never need more GPUs in all than there are, so that

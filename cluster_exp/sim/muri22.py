@@ -56,7 +56,6 @@ class Muri22Cost:
         return now_s + running.remaining * running.iteration_s
 
 
-
 def muri22_cost(policy: Policy, start_cost: StartCost) -> Muri22Cost:
     """The accounting as the published simulator applied it to a policy of these traits."""
     traits = traits_of(policy)
