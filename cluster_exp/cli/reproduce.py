@@ -72,7 +72,6 @@ def _data_folder(given: Path | None) -> Path:
 def _runs(figure: "Figure", folder: Path, traces: str | None, policies: str | None) -> "list[Run]":
     """The figure's runs, without those whose trace is not there; says which traces are skipped."""
     from cluster_exp.domain.errors import InputError
-    from cluster_exp.policies.registry import make_policy
     from cluster_exp.reproduce.runs import Run, trace_path
 
     names = _chosen("--traces", traces, [trace.name for trace in figure.traces])
@@ -84,8 +83,6 @@ def _runs(figure: "Figure", folder: Path, traces: str | None, policies: str | No
     runs = [Run(figure, trace, policy, folder) for trace, policy in wanted if trace.name not in absent]
     if not runs:
         raise InputError(f"{str(folder)!r} holds none of the traces of {figure.name}", where="--data")
-    for run in runs:
-        make_policy(run.policy.spec)
     return runs
 
 
