@@ -7,9 +7,13 @@ from pathlib import Path
 from cluster_exp.cli.options import RunSpec
 from cluster_exp.cli.progress import progress_bar
 from cluster_exp.domain.policy import Policy
+from cluster_exp.protocol.turns import Discipline
 from cluster_exp.results.run_directory import RunDirectory
 from cluster_exp.runtime.local import LiveConfig, LiveResult, run_local, run_testbed
-from cluster_exp.sim.simulate import make_cost, make_scheduler, simulate
+from cluster_exp.sim.simulate import make_cost, make_scheduler, simulate, speed_model_of
+
+# How trainers have to take turns for a speed model to describe them.
+TURNS = {"lockstep": Discipline.LOCKSTEP, "rates": Discipline.WORK_CONSERVING}
 
 
 def simulated(spec: RunSpec, policy: Policy, directory: Path) -> None:
@@ -33,7 +37,13 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
     """
     cost = make_cost(policy, spec.rules, spec.start_cost())
     config = LiveConfig(
-        spec.cluster, spec.jobs, spec.time_scale, directory / "logs", interval_s=spec.rules.interval_s
+        spec.cluster,
+        spec.jobs,
+        spec.time_scale,
+        directory / "logs",
+        interval_s=spec.rules.interval_s,
+        turns=TURNS[speed_model_of(policy, spec.rules)],
+        stage_logs=spec.stage_logs,
     )
     scheduler = make_scheduler(policy, spec.rules, cost)
     described = spec.described(policy)

@@ -45,6 +45,7 @@ class RunSpec:
     time_scale: float
     seed: int
     detail: Detail
+    stage_logs: bool  # live: trainers write when each stage began and ended
     trace_path: str
     cluster_path: str
 
@@ -123,6 +124,7 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
         time_scale=_time_scale(arguments.time_scale, mode),
         seed=int(at_least("--seed", arguments.seed, 0)),
         detail=Detail(choose("--journal", arguments.journal, [detail.value for detail in Detail])),
+        stage_logs=arguments.stage_logs,
         trace_path=str(arguments.trace),
         cluster_path=str(arguments.cluster),
     )

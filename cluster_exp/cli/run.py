@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--placement", metavar="NAME", help="consolidated, yarn or count; default: the cost model's")
     add("--start-cost", type=float, metavar="SECONDS", help="simulated: of every start; default: by model")
     add("--journal", default="full", metavar="DETAIL", help="full (default), summary or none")
+    add("--stage-logs", action="store_true", help="live: trainers write when each stage began and ended, below logs/")
     add("--drop-unfit", action="store_true", help="leave out jobs that the cluster can never hold")
     add("--dry-run", action="store_true", help="print the first plan and stop")
     add("--list-policies", action="store_true", help="list the policies and stop")

@@ -6,6 +6,7 @@ from enum import Enum, IntEnum
 from cluster_exp.domain.actions import TurnGroup
 from cluster_exp.domain.allotment import NodeShare
 from cluster_exp.domain.job import JobSpec, JobStatus
+from cluster_exp.protocol.turns import Discipline
 
 PROTOCOL_VERSION = 1
 
@@ -87,6 +88,8 @@ class Welcome:
     time_scale: float  # simulated seconds per second
     report_interval_s: float  # wall time between batches of progress
     lease_s: float  # wall time without a batch after which the node counts as lost
+    turns: Discipline = Discipline.LOCKSTEP
+    stage_logs: bool = False  # trainers write when each stage began and ended
 
 
 @dataclass(frozen=True, slots=True)

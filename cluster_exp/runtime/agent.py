@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from cluster_exp.protocol.messages import (
     LaunchOrder,
@@ -73,6 +74,7 @@ class NodeAgent:
     def welcome(self, welcome: Welcome) -> None:
         """Takes what the master said when this node registered."""
         self._welcome = welcome
+        self._turns.use(welcome.turns)
 
     def launch(self, order: LaunchOrder) -> None:
         """Starts this node's part of a job. Raises Refused when it has none or cannot be started."""
@@ -87,6 +89,9 @@ class NodeAgent:
             arbiter = f"tcp:{order.turns_address}"
         place = TrainerPlace(ranks[0], self._turns.address, arbiter, self._welcome.time_scale)
         argv, env = emulated_command(order, place)
+        if self._welcome.stage_logs:
+            name = quote(order.job.job_id, safe="")[:200]
+            env["CLUSTER_EXP_STAGE_LOG"] = f"stages-{name}-{order.generation}-{place.rank}.csv"
         self._turns.expect(order.job.job_id, order.generation)
         self._trainers.launch(order, argv, env)
 

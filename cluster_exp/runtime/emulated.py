@@ -16,7 +16,7 @@ from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.resources import Resource
 from cluster_exp.runtime.trainer import Trainer, WorkerLostError
 
-MIN_CYCLE_WALL_S = 0.05  # a compressed cycle lasts at least this long
+MIN_CYCLE_WALL_S = 0.1  # a compressed cycle lasts at least this long: handing over turns is small beside it
 _LATE_WALL_S = 0.02  # a start no later than this counts as on time, so that waking up late does not add up
 
 

@@ -14,6 +14,7 @@ from cluster_exp.core.recorder import Core, Recorder
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.job import FINAL, JobSpec
+from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime.launchers import LocalWorkerLauncher, WorkerLauncher
 from cluster_exp.runtime.master import LiveProgress, Master, MasterConfig
 
@@ -37,6 +38,8 @@ class LiveConfig:
     interval_s: float = 0.0  # simulated seconds between rounds; 0 = plan whenever something changed
     report_interval_s: float = 0.2  # wall time between a worker's batches
     bind: str = "127.0.0.1:0"  # where the master listens
+    turns: Discipline = Discipline.LOCKSTEP
+    stage_logs: bool = False  # trainers write when each stage began and ended, below log_dir
     extra_jobs: int = 0  # jobs that must have been submitted, and ended, besides the trace
 
 
@@ -141,7 +144,13 @@ async def _run(
 ) -> LiveResult:
     check_loopback(config.bind)
     settings = MasterConfig(
-        config.cluster, config.time_scale, config.interval_s, config.bind, config.report_interval_s
+        config.cluster,
+        config.time_scale,
+        config.interval_s,
+        config.bind,
+        config.report_interval_s,
+        turns=config.turns,
+        stage_logs=config.stage_logs,
     )
     master = Master(settings, core, recorder, on_progress)
     troubles: list[str] = []

@@ -29,6 +29,7 @@ from cluster_exp.protocol.messages import LaunchOrder, NodeView, ReportKind, Tra
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.protocol.roster import Roster
 from cluster_exp.protocol.submissions import Submissions
+from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime import calls
 from cluster_exp.runtime.board import Board
 from cluster_exp.runtime.clock import ScaledClock
@@ -55,6 +56,8 @@ class MasterConfig:
     bind: str = "127.0.0.1:0"  # port 0 = the system chooses
     report_interval_s: float = 0.2  # wall time between a worker's batches
     lease_s: float = 10.0  # wall time after which a silent worker counts as lost
+    turns: Discipline = Discipline.LOCKSTEP
+    stage_logs: bool = False  # trainers write when each stage began and ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +244,15 @@ class Master:
             _log.info("node=%s worker=%s registered", offer.node, offer.worker_address)
             await self._handle(WorkerJoined(self._time_s(at_s), node, self.roster.spec(node)))
         config = self._config
-        _settle(call.reply, Welcome(node, config.time_scale, config.report_interval_s, config.lease_s))
+        welcome = Welcome(
+            node,
+            config.time_scale,
+            config.report_interval_s,
+            config.lease_s,
+            config.turns,
+            config.stage_logs,
+        )
+        _settle(call.reply, welcome)
 
     async def _report(self, call: calls.Report, at_s: float) -> None:
         node, new = self.roster.take(call.batch, time.monotonic())

@@ -184,6 +184,10 @@ class TurnServer:
         """Lets processes of this launch connect; those of its earlier launches are refused from now on."""
         self._known[job_id] = max(generation, self._known.get(job_id, 0))
 
+    def use(self, discipline: Discipline) -> None:
+        """From now on groups that are set take turns like this."""
+        self._discipline = discipline
+
     def set_group(self, group_id: int, version: int, members: Sequence[tuple[JobKey, int]], batch: int) -> None:
         """Sets a group's members with their offsets, in turn order (`Arbiter.set_group`)."""
         self._request(lambda: self._arbiter.set_group(group_id, version, members, batch, self._discipline))

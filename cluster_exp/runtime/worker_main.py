@@ -15,6 +15,7 @@ from cluster_exp.runtime.fields import FieldError, address
 from cluster_exp.runtime.worker import Worker, WorkerConfig, WorkerRefusedError
 
 _PR_SET_PDEATHSIG = 1
+_SWITCH_INTERVAL_S = 0.0005  # the thread of the turns must not wait long for that of gRPC
 _log = logging.getLogger(__name__)
 
 
@@ -61,6 +62,7 @@ def worker_main(config: WorkerConfig, parent_pid: int | None = None) -> int:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent_pid:
             return 1
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         asyncio.run(_serve(config))
     except WorkerRefusedError as error:

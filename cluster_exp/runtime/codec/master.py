@@ -12,6 +12,7 @@ from cluster_exp.protocol.messages import (
     TrainerReport,
     Welcome,
 )
+from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime import fields
 from cluster_exp.runtime.codec.records import (
     MAX_GPUS,
@@ -98,11 +99,20 @@ def welcome_to(welcome: Welcome) -> master.RegisterReply:
         time_scale=welcome.time_scale,
         report_interval_s=welcome.report_interval_s,
         lease_s=welcome.lease_s,
+        turns=welcome.turns.value,
+        stage_logs=welcome.stage_logs,
     )
 
 
 def _interval_from(value: float) -> float:
     return fields.number("report_interval_s", value, positive=True, most=1.0)
+
+
+def _turns_from(value: str) -> Discipline:
+    known = {discipline.value: discipline for discipline in Discipline}
+    if value not in known:
+        raise FieldError("turns", value, " or ".join(known))
+    return known[value]
 
 
 def welcome_from(message: master.RegisterReply) -> Welcome:
@@ -112,6 +122,8 @@ def welcome_from(message: master.RegisterReply) -> Welcome:
         time_scale=fields.number("time_scale", message.time_scale, positive=True),
         report_interval_s=_interval_from(message.report_interval_s),
         lease_s=fields.number("lease_s", message.lease_s, positive=True),
+        turns=_turns_from(message.turns),
+        stage_logs=message.stage_logs,
     )
 
 
