@@ -84,8 +84,11 @@ class Muri22Speed:
     _known: dict[_GroupKey, GroupSpeed] = field(default_factory=dict, repr=False)
 
     def alone_s(self, profile: StageProfile) -> float:
-        """Seconds per iteration alone: 1.015 times the profile's."""
-        return profile.iteration_s * ITERATION_FACTOR
+        """Seconds per iteration alone: 1.015 times the profile's.
+
+        It is computed from milliseconds, as published: jobs of different models tie, or do not, by the last bit.
+        """
+        return round(profile.iteration_s * 1000, 6) * ITERATION_FACTOR / 1000
 
     def group(self, profiles: Sequence[StageProfile], order: Order = Order.BEST) -> GroupSpeed:
         """Speed in the best (or worst) of all orders; of equals, the first."""

@@ -13,7 +13,7 @@ from cluster_exp.domain.resources import MAX_GROUP_SIZE
 from cluster_exp.domain.snapshot import FloatColumn, IntColumn, Snapshot
 from cluster_exp.interleave.efficiency import efficiency
 from cluster_exp.interleave.matching import max_weight_matching
-from cluster_exp.policies.parts import JobOrder
+from cluster_exp.policies.parts import JobOrder, as_left
 
 Group = tuple[int, ...]  # slots, by profile class
 
@@ -53,7 +53,7 @@ class Muri:
 
     def plan(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Plan:
         """Groups in order of GPU count, descending, as many as fit."""
-        order = self.order.sort(snapshot, _as_left(snapshot, memory.get("order", ())))
+        order = self.order.sort(snapshot, as_left(snapshot, memory.get("order", ())))
         buckets = _candidates(snapshot, order, self.group_size)
         demand = sum(num_gpu * len(jobs) for num_gpu, jobs in buckets.items())
         matcher = _Matcher(snapshot, self.group_size)
@@ -68,14 +68,6 @@ class Muri:
             reason=f"demand={demand} gpus={snapshot.cluster.num_gpu}",
             memory={"order": snapshot.seq[left].tolist()},
         )
-
-
-def _as_left(snapshot: Snapshot, order: Sequence[int]) -> IntColumn:
-    """Slots of the live jobs: those that the last plan saw in its order, then the arrivals."""
-    jobs = snapshot.jobs
-    place = {seq: rank for rank, seq in enumerate(order)}
-    ranks = [place.get(int(seq), len(place)) for seq in snapshot.seq[jobs]]
-    return jobs[np.argsort(np.array(ranks, dtype=np.int64), kind="stable")]
 
 
 def _candidates(snapshot: Snapshot, order: IntColumn, group_size: int) -> dict[int, list[int]]:

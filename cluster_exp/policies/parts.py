@@ -1,6 +1,6 @@
 """Named parts of which policies are composed: orders of jobs, and the walk that fills the cluster."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,24 @@ BY_REMAINING_SERVICE = JobOrder(
     frozenset({"remaining_s"}),
     lambda snapshot: snapshot.remaining_s * snapshot.num_gpu,
 )
+
+
+def as_left(snapshot: Snapshot, order: Sequence[int]) -> IntColumn:
+    """Slots of the live jobs: those that a former plan saw in its order, then the arrivals.
+
+    `order`: arrival numbers in the order of that plan. A policy that sorts this list keeps, of equals, the one in
+    front that was in front before.
+    """
+    jobs = snapshot.jobs
+    if not jobs.size:
+        return jobs
+    live = snapshot.seq[jobs]  # ascending
+    known = np.array(order, dtype=np.int64)
+    at = np.minimum(np.searchsorted(live, known), live.size - 1)
+    at = at[live[at] == known]
+    arrived = np.ones(live.size, dtype=bool)
+    arrived[at] = False
+    return jobs[np.concatenate([at, np.flatnonzero(arrived)])]
 
 
 def holding(snapshot: Snapshot) -> IntColumn:
