@@ -35,9 +35,14 @@ class SimulationOptions:
     interval_s: float = 0.0  # seconds between plans; 0 = at every event
 
 
+def speed_model_of(policy: Policy, options: SimulationOptions) -> str:
+    """Name of the speed model: the one asked for, else rates for a policy that plans rates, else lockstep."""
+    return options.speed_model or ("rates" if policy.plans_rates else "lockstep")
+
+
 def make_cost(policy: Policy, options: SimulationOptions, start_cost: StartCost) -> CostModel:
     """The cost model for a policy. Raises KeyError for a name that is none."""
-    speed_name = options.speed_model or ("rates" if policy.plans_rates else "lockstep")
+    speed_name = speed_model_of(policy, options)
     return COST_MODELS[options.cost_model](policy, make_speed(speed_name, options.contention), start_cost)
 
 
