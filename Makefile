@@ -63,7 +63,11 @@ check: $(VENV)/.installed-test
 	@$(BIN)/mypy
 
 test: check
-	@$(BIN)/pytest -q -n $(WORKERS) --cov --cov-report=term:skip-covered
+	@rm -f .coverage .coverage.*
+	@echo "tests, $(WORKERS) at a time"
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not live" --cov --cov-report=
+	@echo "live tests, one at a time: they measure wall time"
+	@$(BIN)/pytest -q -m live --cov --cov-append --cov-report=term:skip-covered
 
 ifneq ($(BENCHMARKS),)
 bench: $(VENV)/.installed
