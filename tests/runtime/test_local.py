@@ -100,20 +100,23 @@ def ends(memory: Memory) -> dict[str, JobStatus]:
 
 
 def test_a_trace_with_a_spanning_job_and_preemptions_runs_to_its_end(tmp_path, mark):
-    jobs = [
-        job("long", 4, 400),
-        job("short", 2, 60, submit_s=80),
-        job("tiny", 1, 40, submit_s=90),
-        job("nothing", 1, 0, submit_s=95),
-    ]
-    result, memory = live(tmp_path, jobs)
+    def work(stub: MasterServiceStub) -> None:
+        def advanced():
+            reply = stub.QueryJobs(master_pb2.QueryJobsRequest(job_ids=["long"]), timeout=DEADLINE_S)
+            return [view for view in reply.jobs if view.remaining_iterations < 1000]
+
+        wait_for(advanced, "progress of the long job")
+        later = [job("short", 2, 60), job("tiny", 1, 40), job("nothing", 1, 0)]
+        stub.SubmitJob(codec.submission_to("later", later), timeout=DEADLINE_S)
+
+    result, memory = live(tmp_path, [job("long", 4, 1000)], client=Client(work), extra=3)
     assert result.complete
     assert dict(result.ended) == {"finished": 4}
     assert set(ends(memory).values()) == {JobStatus.FINISHED}
     assert any(action.job_id == "long" for action in memory.of(Preempt))
     (left,) = (event for event in memory.of(JobPreempted) if event.job_id == "long")
     again = next(action for action in memory.of(Launch) if action.generation == 2)
-    assert 0 < left.remaining_iterations < 400
+    assert 0 < left.remaining_iterations < 1000
     assert again.remaining_iterations == left.remaining_iterations
     assert result.starts == len(memory.of(JobStarted)) >= 4
     assert 0 < result.start_cost_median_s < 60 * SCALE
@@ -157,7 +160,7 @@ def test_a_killed_trainer_fails_its_job_and_no_other(tmp_path):
         victims.append(status)
         os.kill(status.pid, signal.SIGKILL)
 
-    jobs = [job("victim", 2, 5_000), job("same group", 2, 400), job("other", 1, 400), job("fourth", 1, 300)]
+    jobs = [job("victim", 2, 50_000), job("same group", 2, 400), job("other", 1, 400), job("fourth", 1, 300)]
     result, memory = live(tmp_path, jobs, policy="muri-s", nodes=1, client=Client(work))
     assert dict(result.ended) == {"finished": 3, "failed": 1}
     (failed,) = memory.of(JobFailed)
