@@ -41,12 +41,12 @@ class PolicyUse:
 
     spec: str  # as on the command line
     published: str  # what the published table calls it
-    contention: str = "none"  # `SimulationOptions.contention`
+    speed: str | None = None  # `SimulationOptions.speed_model`
 
     @property
     def label(self) -> str:
-        """The spec, and what is unusual about its rules."""
-        return self.spec if self.contention == "none" else f"{self.spec} (contention {self.contention})"
+        """The spec, and the speed model if it is not the policy's own."""
+        return self.spec if self.speed is None else f"{self.spec} ({self.speed})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Figure:
 
     def rules(self, policy: PolicyUse) -> SimulationOptions:
         """The simulation's options."""
-        return SimulationOptions(self.cost_model, contention=policy.contention, interval_s=self.interval_s)
+        return SimulationOptions(self.cost_model, speed_model=policy.speed, interval_s=self.interval_s)
 
     def uses(self) -> tuple[tuple[TraceUse, PolicyUse], ...]:
         """Every pair of a trace and a policy, trace by trace."""
@@ -179,11 +179,11 @@ FIGURES: dict[str, Figure] = {
                 PolicyUse("srtf", "SRTF"),
                 PolicyUse("srsf", "SRSF"),
                 PolicyUse("muri-s", "Muri-S"),
-                PolicyUse("muri-s", "Muri-S", contention="muri22"),
+                PolicyUse("muri-s", "Muri-S", speed="rates"),
                 PolicyUse("tiresias", "tiresias"),
                 PolicyUse("themis", "themis"),
                 PolicyUse("muri-l", "Muri-L"),
-                PolicyUse("muri-l", "Muri-L", contention="muri22"),
+                PolicyUse("muri-l", "Muri-L", speed="rates"),
             ),
             _ALL_METRICS,
             interval_s=360.0,
