@@ -15,9 +15,11 @@ import grpc.aio
 from cluster_exp.protocol.messages import PROTOCOL_VERSION, Registration, Welcome
 from cluster_exp.runtime import codec, fields
 from cluster_exp.runtime.agent import NodeAgent
+from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.launchers import SubprocessJobLauncher
 from cluster_exp.runtime.outbox import Outbox
 from cluster_exp.runtime.rpc import worker_pb2
+from cluster_exp.runtime.rpc.master_pb2 import RegisterReply
 from cluster_exp.runtime.rpc.master_pb2_grpc import MasterServiceStub
 from cluster_exp.runtime.rpc.worker_pb2_grpc import (
     WorkerServiceServicer,
@@ -106,7 +108,7 @@ class Worker:
                     raise WorkerRefusedError(error.details()) from None
                 _log.info("master=%s does not answer yet: %s", self._config.master, error.code().name)
             else:
-                welcome = codec.welcome_from(reply)
+                welcome = _read_welcome(reply)
                 self._agent.welcome(welcome)
                 return welcome
             await self._pause(wait_s)
@@ -157,6 +159,13 @@ class Worker:
     async def _pause(self, wait_s: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.stopping.wait(), wait_s)
+
+
+def _read_welcome(reply: RegisterReply) -> Welcome:
+    try:
+        return codec.welcome_from(reply)
+    except FieldError as error:
+        raise WorkerRefusedError(f"the answer to the registration: {error}") from None
 
 
 class WorkerServicer(WorkerServiceServicer):

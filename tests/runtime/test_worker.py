@@ -22,6 +22,7 @@ from cluster_exp.protocol.messages import (
     ReportKind,
     TrainerReport,
     TrainerState,
+    Welcome,
 )
 from cluster_exp.runtime import codec
 from cluster_exp.runtime.commands import package_path
@@ -63,10 +64,11 @@ class PaperMaster(MasterServiceServicer):
         self.batches: dict[int, tuple[TrainerReport, ...]] = {}
         self.repeats = 0
         self.lost_answers = 0
+        self.welcome = codec.welcome_to(Welcome(0, SCALE, report_interval_s=0.05, lease_s=10))
 
     async def Register(self, request, context):
         self.offers.append(codec.registration_from(request))
-        return master_pb2.RegisterReply(node_id=0, time_scale=SCALE, report_interval_s=0.05, lease_s=10)
+        return self.welcome
 
     async def Report(self, request, context):
         batch = codec.batch_from(request)
@@ -192,6 +194,16 @@ def test_a_second_worker_of_a_node_is_told_that_there_is_one(tmp_path):
             master.stop("test over")
             await task
             await master.close("test over")
+
+    run(scenario())
+
+
+def test_a_master_that_answers_nonsense_is_named(tmp_path):
+    async def scenario():
+        async with paper_master() as (master, address):
+            master.welcome = master_pb2.RegisterReply()
+            with pytest.raises(WorkerRefusedError, match="the answer to the registration: time_scale"):
+                await Worker(WorkerConfig(address, "n0", 2, tmp_path)).run()
 
     run(scenario())
 
