@@ -1,6 +1,6 @@
 """Named parts of which policies are composed: orders of jobs, and the walk that fills the cluster."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,28 @@ BY_REMAINING_SERVICE = JobOrder(
     frozenset({"remaining_s"}),
     lambda snapshot: snapshot.remaining_s * snapshot.num_gpu,
 )
+BY_ATTAINED_SERVICE = JobOrder(
+    "attained service",
+    frozenset({"attained_gpu_s"}),
+    lambda snapshot: snapshot.attained_gpu_s,
+)
+
+
+def still_live(snapshot: Snapshot, order: Sequence[int]) -> IntColumn:
+    """Slots of the jobs with these arrival numbers, in this order, without those that ended."""
+    if not snapshot.jobs.size:
+        return snapshot.jobs
+    live = snapshot.seq[snapshot.jobs]  # ascending
+    known = np.array(order, dtype=np.int64)
+    at = np.minimum(np.searchsorted(live, known), live.size - 1)
+    return snapshot.jobs[at[live[at] == known]]
+
+
+def arrived_since(snapshot: Snapshot, known: IntColumn) -> IntColumn:
+    """Slots of the live jobs that are not among the known ones, by arrival."""
+    arrived = np.ones(snapshot.seq.size, dtype=bool)
+    arrived[known] = False
+    return snapshot.jobs[arrived[snapshot.jobs]]
 
 
 def as_left(snapshot: Snapshot, order: Sequence[int]) -> IntColumn:
@@ -39,16 +61,8 @@ def as_left(snapshot: Snapshot, order: Sequence[int]) -> IntColumn:
     `order`: arrival numbers in the order of that plan. A policy that sorts this list keeps, of equals, the one in
     front that was in front before.
     """
-    jobs = snapshot.jobs
-    if not jobs.size:
-        return jobs
-    live = snapshot.seq[jobs]  # ascending
-    known = np.array(order, dtype=np.int64)
-    at = np.minimum(np.searchsorted(live, known), live.size - 1)
-    at = at[live[at] == known]
-    arrived = np.ones(live.size, dtype=bool)
-    arrived[at] = False
-    return jobs[np.concatenate([at, np.flatnonzero(arrived)])]
+    known = still_live(snapshot, order)
+    return np.concatenate([known, arrived_since(snapshot, known)])
 
 
 def holding(snapshot: Snapshot) -> IntColumn:
@@ -63,13 +77,19 @@ def waiting(snapshot: Snapshot) -> IntColumn:
     return snapshot.jobs[~np.isin(status, list(HOLDS_GPUS))]
 
 
-def fill(snapshot: Snapshot, order: Iterable[int], why: str) -> list[GroupPlan]:
+def fill(snapshot: Snapshot, order: IntColumn, why: str) -> list[GroupPlan]:
     """Groups of one job each, in the given order, for the jobs that fit; what does not fit is passed over."""
     trial = snapshot.trial()
     groups = []
-    for rank, slot in enumerate(order):
-        if trial.free_gpus == 0:
+    slots = np.asarray(order, dtype=np.int64)
+    closed: set[int] = set()  # GPU counts of which one job did not fit: the cluster only gets fuller
+    for rank, (slot, size) in enumerate(zip(slots.tolist(), snapshot.num_gpu[slots].tolist(), strict=True)):
+        if size in closed:
+            continue
+        if trial.take(size):
+            groups.append(GroupPlan((slot,), reason=f"{why} rank={rank}"))
+        elif trial.free_gpus == 0:
             break
-        if trial.take(int(snapshot.num_gpu[slot])):
-            groups.append(GroupPlan((int(slot),), reason=f"{why} rank={rank}"))
+        else:
+            closed.add(size)
     return groups
