@@ -157,6 +157,7 @@ class JobTable:
         """Adds the time since the last call to the executed time of jobs that hold GPUs."""
         index = np.fromiter(slots, np.int64)
         executed, last = self._floats["executed_s"], self._floats["counted_until_s"]
+        index = index[last[index] < now_s]  # adding no time would still round
         executed[index] = (executed[index] + now_s) - last[index]
         last[index] = now_s
         self._floats["attained_gpu_s"][index] = executed[index] * self._ints["num_gpu"][index]
