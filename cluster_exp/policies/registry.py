@@ -1,12 +1,13 @@
 """All policies by name: one row each."""
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.policy import Policy
-from cluster_exp.policies import muri, queue
+from cluster_exp.policies import las, muri, queue, tiresias
+from cluster_exp.policies.options import Option, parse_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,8 @@ class PolicyRow:
 
     name: str
     description: str  # one line
-    make: Callable[[], Policy]
+    make: Callable[..., Policy]  # takes the options by their keys
+    options: Mapping[str, Option] = field(default_factory=dict)  # each has a default
 
 
 POLICIES: dict[str, PolicyRow] = {
@@ -25,8 +27,37 @@ POLICIES: dict[str, PolicyRow] = {
         PolicyRow("sjf", "shortest stated duration first; no preemption", queue.sjf),
         PolicyRow("srtf", "shortest remaining time first", queue.srtf),
         PolicyRow("srsf", "shortest remaining time x GPUs first", queue.srsf),
-        PolicyRow("muri-s", "interleaves jobs of one GPU count, shortest remaining service first", muri.muri_s),
+        PolicyRow("las", "least attained service first; durations unknown", las.las),
+        PolicyRow(
+            "tiresias",
+            "least attained service in queues; durations unknown",
+            tiresias.tiresias,
+            tiresias.OPTIONS,
+        ),
+        PolicyRow(
+            "muri-s",
+            "interleaves jobs of one GPU count, shortest remaining service first",
+            muri.muri_s,
+            muri.OPTIONS,
+        ),
+        PolicyRow(
+            "muri-l",
+            "interleaves jobs of one GPU count, least attained service first; durations unknown",
+            muri.muri_l,
+            muri.OPTIONS,
+        ),
     )
+}
+
+# The names that Muri's published simulator gives its schedules.
+ALIASES: dict[str, str] = {
+    "shortest": "srtf",
+    "shortest-gpu": "srsf",
+    "dlas-gpu": "tiresias",
+    "multi-resource-blossom-same-gpu": "muri-s",
+    "multi-resource-blossom-same-gpu-unaware": "muri-l",
+    "multi-resource-blossom-same-gpu-unaware-worstordering": "muri-l:order=worst",
+    "multi-resource-gpu-unaware": "muri-l:grouping=chunks",
 }
 
 
@@ -40,15 +71,22 @@ def describe(name: str) -> str:
     return _row(name).description
 
 
-def make_policy(name: str) -> Policy:
-    """A policy by name. Raises InputError for an unknown name, with the nearest one."""
-    return _row(name).make()
+def make_policy(spec: str) -> Policy:
+    """A policy by NAME or NAME:key=value...; its name is the spec.
+
+    Raises:
+        InputError: no policy has this name (the nearest is told), or it has no such option or value.
+    """
+    name, *options = spec.split(":")
+    spec = ":".join([ALIASES.get(name, name), *options])
+    row = _row(spec.split(":")[0])
+    return row.make(spec, **parse_options(spec, row.options)) if row.options else row.make()
 
 
 def _row(name: str) -> PolicyRow:
     if name in POLICIES:
         return POLICIES[name]
-    near = difflib.get_close_matches(name, POLICIES, n=1, cutoff=0.0)
+    near = difflib.get_close_matches(name, [*POLICIES, *ALIASES], n=1, cutoff=0.0)
     raise InputError(
         f"unknown policy {name!r}; nearest is {near[0]!r}; allowed: {', '.join(POLICIES)}", where="--policy"
     )
