@@ -83,7 +83,7 @@ class Bench:
         }
         stages = ("iteration", "storage", "cpu", "gpu", "network")
         times = [f"--{stage}-s={getattr(profile, stage + '_s')}" for stage in stages]
-        argv = [sys.executable, "-m", "cluster_exp.runtime.emulated", *times, "--time-scale=1"]
+        argv = [sys.executable, "-m", "cluster_exp.runtime.emulated", *times, "--time-scale=1", "--min-cycle-s=0.05"]
         self.processes[f"{job}-{generation}-{rank}"] = subprocess.Popen(argv, env=env)
 
     def wait(self, name: str) -> int:
