@@ -5,125 +5,29 @@ then ask for a turn before each stage. Every call returns the messages that it l
 answer together, when all of them asked, so that they stop at the same iteration and hold a stage together.
 
 A job alone in its group runs free: it is told so at a boundary and asks nothing more until it is told to look up
-(`Look`). Company that arrives gets no turn before the free job reached its next boundary.
+(`Look`). Company that arrives gets no turn before the free job reached its next boundary. Likewise a job that is
+taken out of its group, or moved to another, takes its old group's turns until its next boundary.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Sequence
 
 from cluster_exp.domain.resources import NUM_RESOURCES
+from cluster_exp.protocol.turns_state import (
+    Discipline,
+    Go,
+    Granted,
+    Group,
+    JobKey,
+    Look,
+    Message,
+    Party,
+    Phase,
+    Process,
+    Stop,
+    TurnError,
+)
 
-JobKey = tuple[str, int]  # job id, generation
-
-
-class Discipline(Enum):
-    """How a group's members take turns."""
-
-    LOCKSTEP = "lockstep"  # in slot s member i uses resource (s + offset) mod 4; all move on together
-    WORK_CONSERVING = "work-conserving"  # whoever is ready takes a free resource
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process of one launch of a job."""
-
-    job: JobKey
-    rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class Go:
-    """Begin an iteration."""
-
-    to: Process
-    turns: bool  # ask for a turn before each stage
-    batch: int  # iterations that one emulated iteration of the group stands for
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Leave: do not begin another iteration."""
-
-    to: Process
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """The stage that was asked for may begin."""
-
-    to: Process
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Ask at the next boundary."""
-
-    to: Process
-
-
-Message = Go | Stop | Granted | Look
-
-
-class TurnError(ValueError):
-    """A process did what it may not do now; it is to be cut off."""
-
-
-class Phase(Enum):
-    """Where a job is in its iteration."""
-
-    BETWEEN = "between"  # at a boundary, or not all of its processes are there yet
-    FREE = "free"  # inside an iteration without turns
-    TURNS = "turns"  # inside an iteration, or resting after it, with turns
-
-
-@dataclass(slots=True)
-class Party:
-    """A job as the arbiter knows it."""
-
-    key: JobKey
-    world: int
-    ranks: set[int] = field(default_factory=set)  # connected processes
-    phase: Phase = Phase.BETWEEN
-    asking: set[int] = field(default_factory=set)  # ranks that wait at the boundary
-    looked: bool = False  # told to look up since it last asked
-    stage: int = 0  # the stage that it asks for or does next
-    wanting: set[int] = field(default_factory=set)  # ranks that asked for `stage`
-    holding: set[int] = field(default_factory=set)  # ranks that were granted a stage and have not given it back
-    held: int = -1  # the stage of `holding`
-    aligned: bool = False  # its stages follow the slots (lockstep)
-
-    @property
-    def present(self) -> bool:
-        """Whether all of its processes are there."""
-        return len(self.ranks) == self.world
-
-    @property
-    def ready(self) -> bool:
-        """Whether all of its processes asked for the stage that comes next."""
-        return len(self.wanting) == self.world
-
-    @property
-    def at_boundary(self) -> bool:
-        """Whether all of its processes wait for an answer at the boundary."""
-        return len(self.asking) == self.world
-
-    def processes(self) -> list[Process]:
-        """Its connected processes by rank."""
-        return [Process(self.key, rank) for rank in sorted(self.ranks)]
-
-
-@dataclass(slots=True)
-class Group:
-    """Jobs on the same GPUs."""
-
-    version: int
-    offsets: dict[JobKey, int]  # in turn order
-    batch: int
-    discipline: Discipline
-    slot: int = 0  # lockstep: the slot that runs or ran last
-    pending: dict[JobKey, int] | None = None  # offsets that wait until no member is inside an iteration
-    last: dict[int, JobKey] = field(default_factory=dict)  # work-conserving: last holder of each resource
+__all__ = ["Arbiter", "Discipline", "Go", "Granted", "JobKey", "Look", "Message", "Process", "Stop", "TurnError"]
 
 
 class Arbiter:
@@ -135,7 +39,8 @@ class Arbiter:
 
     def __init__(self) -> None:
         self._groups: dict[int, Group] = {}
-        self._group_of: dict[JobKey, int] = {}
+        self._group_of: dict[JobKey, int] = {}  # whose turns a job takes
+        self._bound: dict[JobKey, int | None] = {}  # where a job goes at its next boundary; None = to no group
         self._parties: dict[JobKey, Party] = {}
         self._stops: set[JobKey] = set()
 
@@ -151,20 +56,29 @@ class Arbiter:
     ) -> list[Message]:
         """Sets a group's members with their offsets, in turn order; an older version than the present is ignored."""
         group = self._groups.get(group_id)
-        if group is not None and version <= group.version:
-            return []
-        offsets = dict(members)
         if group is None:
-            group = self._groups[group_id] = Group(version, offsets, batch, discipline)
-        else:
-            self._change(group, offsets)
-            group.version, group.batch, group.discipline = version, batch, discipline
-        left = [key for key, other in self._group_of.items() if other == group_id and key not in offsets]
-        for key in left:
-            del self._group_of[key]
+            group = self._groups[group_id] = Group(version, batch, discipline)
+        elif version <= group.version:
+            return []
+        group.version, group.batch, group.discipline = version, batch, discipline
+        offsets = dict(members)
+        former = [key for key in (*group.offsets, *(group.pending or ())) if key not in offsets]
+        self._change(group_id, group, offsets)
+        touched: dict[int, None] = {}  # groups, in order
+        for key in former:
+            if self._target(key) == group_id:
+                touched |= self._bind(key, None)
         for key in offsets:
-            self._move(key, group_id)
-        return [*self._settle(group_id), *self._settle_strays(left)]
+            touched |= self._bind(key, group_id)
+        messages: list[Message] = []
+        for key in (*former, *offsets):
+            if key in self._bound:
+                messages += self._look(self._parties[key])
+            elif key not in self._group_of:
+                messages += self._settle_job(key)
+        for touched_id in touched | {group_id: None}:
+            messages += self._settle(touched_id)
+        return messages
 
     def stop(self, key: JobKey) -> list[Message]:
         """Tells a job to leave at its next boundary, also when its processes have not come yet."""
@@ -176,22 +90,18 @@ class Arbiter:
 
     def forget(self, key: JobKey) -> list[Message]:
         """Drops all that is known of a launch that is over."""
-        self._stops.discard(key)
         messages: list[Message] = []
         if key in self._parties:
             for process in self._parties[key].processes():
                 messages += self.leave(process)
-        group_id = self._group_of.pop(key, None)
-        if group_id is not None:
-            group = self._groups[group_id]
-            group.offsets.pop(key, None)
-            if group.pending is not None:
-                group.pending.pop(key, None)
-            if not group.offsets and not group.pending:
-                del self._groups[group_id]
-            else:
-                messages += self._settle(group_id)
+        self._stops.discard(key)
+        for group_id in self._bind(key, None):
+            messages += self._settle(group_id)
         return messages
+
+    def knows(self, key: JobKey) -> bool:
+        """Whether a launch is a member of a group, or becomes one."""
+        return key in self._group_of or self._bound.get(key) is not None
 
     # What processes say
 
@@ -199,14 +109,16 @@ class Arbiter:
         """A process is there.
 
         Raises:
-            TurnError: it is there already, or contradicts the job's other processes.
+            TurnError: it is or was there already, or contradicts the job's other processes.
         """
-        party = self._parties.setdefault(process.job, Party(process.job, world))
+        party = self._parties.get(process.job) or Party(process.job, world)
         if party.world != world or not 0 <= process.rank < world:
             raise TurnError(f"rank {process.rank} of {world} does not go with a job of {party.world} processes")
-        if process.rank in party.ranks:
-            raise TurnError(f"rank {process.rank} of job {process.job[0]} is there already")
+        if process.rank in party.ranks or party.complete:
+            raise TurnError(f"rank {process.rank} of job {process.job[0]} is or was there already")
+        self._parties[process.job] = party
         party.ranks.add(process.rank)
+        party.complete = len(party.ranks) == world
         return self._settle_job(process.job)
 
     def leave(self, process: Process) -> list[Message]:
@@ -214,25 +126,30 @@ class Arbiter:
         party = self._parties.get(process.job)
         if party is None or process.rank not in party.ranks:
             return []
-        party.ranks.discard(process.rank)
-        for ranks in (party.asking, party.wanting, party.holding):
+        for ranks in (party.ranks, party.asking, party.wanting, party.holding):
             ranks.discard(process.rank)
-        if not party.ranks:
-            del self._parties[process.job]
-        elif not party.present:
-            party.aligned = False
-        return self._settle_job(process.job)
+        if party.ranks:
+            return self._settle_job(process.job)
+        del self._parties[process.job]
+        group_id = self._group_of.get(process.job)
+        if process.job in self._bound:
+            self._place(process.job, self._bound[process.job])
+        return self._settle(group_id)
 
-    def ask(self, process: Process) -> list[Message]:
-        """A process is at a boundary and wants to know whether to begin an iteration."""
+    def ask(self, process: Process, leave: bool = False) -> list[Message]:
+        """A process is at a boundary and wants to know whether to begin an iteration, or wants its job to leave.
+
+        Raises:
+            TurnError: it is in the middle of an iteration.
+        """
         party = self._party(process)
         if process.rank in party.holding or process.rank in party.wanting:
             raise TurnError(f"job {process.job[0]} asks at a boundary while it holds or wants a turn")
+        if party.phase is Phase.TURNS and party.stage != 0:
+            raise TurnError(f"job {process.job[0]} asks at a boundary before stage {party.stage}")
         party.asking.add(process.rank)
-        if party.at_boundary:
-            party.looked = False
-            if party.phase is Phase.FREE:
-                party.phase = Phase.BETWEEN
+        if leave:
+            self._stops.add(process.job)
         return self._settle_job(process.job)
 
     def take(self, process: Process, stage: int) -> list[Message]:
@@ -242,7 +159,8 @@ class Arbiter:
             TurnError: it runs without turns, holds one, or asks out of order.
         """
         party = self._party(process)
-        if party.phase is not Phase.TURNS or process.rank in party.holding or stage != party.stage:
+        busy = process.rank in party.holding or process.rank in party.asking
+        if party.phase is not Phase.TURNS or busy or stage != party.stage:
             raise TurnError(f"job {process.job[0]} asks for stage {stage} in phase {party.phase.value}")
         party.wanting.add(process.rank)
         return self._settle_job(process.job)
@@ -255,59 +173,100 @@ class Arbiter:
         party.holding.discard(process.rank)
         return self._settle_job(process.job)
 
-    # Who may go
-
     def _party(self, process: Process) -> Party:
         party = self._parties.get(process.job)
         if party is None or process.rank not in party.ranks:
             raise TurnError(f"rank {process.rank} of job {process.job[0]} is not there")
         return party
 
-    def _move(self, key: JobKey, group_id: int) -> None:
-        former = self._group_of.get(key)
-        if former is not None and former != group_id and former in self._groups:
-            self._groups[former].offsets.pop(key, None)
-            if not self._groups[former].offsets:
-                del self._groups[former]
-        self._group_of[key] = group_id
+    # Who belongs where
 
-    def _change(self, group: Group, offsets: dict[JobKey, int]) -> None:
-        """Takes over new offsets: at once where they agree, up to a rotation, for the members that are under way."""
-        under_way = [key for key in offsets if key in group.offsets and self._aligned(key)]
+    def _inside(self, key: JobKey) -> bool:
+        party = self._parties.get(key)
+        return party is not None and party.inside
+
+    def _target(self, key: JobKey) -> int | None:
+        """The group to which a job belongs once it has reached its next boundary."""
+        return self._bound[key] if key in self._bound else self._group_of.get(key)
+
+    def _bind(self, key: JobKey, group_id: int | None) -> dict[int, None]:
+        """Moves a job: at its next boundary when it is inside an iteration, else now. Returns the groups it left."""
+        resident, target = self._group_of.get(key), self._target(key)
+        left: dict[int, None] = {}
+        if target is not None and target not in (resident, group_id):
+            self._drop(target, key)
+            left[target] = None
+        if self._inside(key) and resident != group_id:
+            self._bound[key] = group_id
+            return left
+        if resident is not None and resident != group_id:
+            left[resident] = None
+        self._place(key, group_id)
+        return left
+
+    def _place(self, key: JobKey, group_id: int | None) -> None:
+        self._bound.pop(key, None)
+        resident = self._group_of.pop(key, None)
+        if group_id is not None:
+            self._group_of[key] = group_id
+        if resident != group_id:
+            if resident is not None:
+                self._drop(resident, key)
+            if key in self._parties:
+                self._parties[key].aligned = False
+
+    def _drop(self, group_id: int, key: JobKey) -> None:
+        group = self._groups[group_id]
+        group.drop(key)
+        if group.empty:
+            del self._groups[group_id]
+
+    def _change(self, group_id: int, group: Group, offsets: dict[JobKey, int]) -> None:
+        """Takes over new offsets: at once where they agree, up to a rotation, for the members that are under way.
+
+        Otherwise, or while a former member finishes its iteration, they wait (`Group.pending`).
+        """
+        here = [key for key in group.offsets if self._group_of.get(key) == group_id and key in self._parties]
+        leaving = {key: group.offsets[key] for key in here if key not in offsets and self._parties[key].inside}
+        under_way = [key for key in here if key in offsets and self._parties[key].aligned]
         shifts = {(offsets[key] - group.offsets[key]) % NUM_RESOURCES for key in under_way}
-        if len(shifts) <= 1:
+        if group.discipline is Discipline.WORK_CONSERVING or (len(shifts) <= 1 and not leaving):
             shift = shifts.pop() if shifts else 0
-            group.offsets = {key: (offset - shift) % NUM_RESOURCES for key, offset in offsets.items()}
+            group.offsets = {key: (offset - shift) % NUM_RESOURCES for key, offset in offsets.items()} | leaving
             group.pending = None
         else:
-            group.offsets = {key: group.offsets.get(key, offset) for key, offset in offsets.items()}
+            group.offsets = {key: group.offsets.get(key, offset) for key, offset in offsets.items()} | leaving
             group.pending = offsets
 
-    def _aligned(self, key: JobKey) -> bool:
-        party = self._parties.get(key)
-        return party is not None and party.aligned
-
-    def _settle_strays(self, keys: Iterable[JobKey]) -> list[Message]:
-        return [message for key in keys if key in self._parties for message in self._settle_job(key)]
+    # Who may go
 
     def _settle_job(self, key: JobKey) -> list[Message]:
-        group_id = self._group_of.get(key)
-        if group_id is not None:
-            return self._settle(group_id)
+        """Answers everybody who can be answered now that something about a job has changed."""
         party = self._parties.get(key)
-        if party is None:
-            return []
-        if party.at_boundary:
-            return self._answer(party, (), 1)
-        return self._grant(party) if party.ready else []  # nobody shares with it
+        former = self._group_of.get(key)
+        if party is not None and party.at_boundary:
+            party.looked, party.phase = False, Phase.BETWEEN
+            if key in self._bound:
+                self._place(key, self._bound[key])
+        group_id = self._group_of.get(key)
+        messages = self._settle(former) if former != group_id else []
+        if group_id is not None:
+            return messages + self._settle(group_id)
+        if party is not None and party.at_boundary:
+            messages += self._answer(party, (), 1)
+        return messages
 
-    def _settle(self, group_id: int) -> list[Message]:
+    def _settle(self, group_id: int | None) -> list[Message]:
         """Answers everybody in a group who can be answered now."""
-        group = self._groups.get(group_id)
+        group = self._groups.get(group_id) if group_id is not None else None
         if group is None:
             return []
+        parties = [
+            self._parties[key]
+            for key in group.offsets
+            if key in self._parties and self._group_of.get(key) == group_id
+        ]
         messages: list[Message] = []
-        parties = [self._parties[key] for key in group.offsets if key in self._parties]
         for party in parties:
             if party.at_boundary:
                 messages += self._answer(party, [other for other in parties if other is not party], group.batch)
@@ -317,17 +276,20 @@ class Arbiter:
             messages += self._work_conserving(group, parties)
         return messages
 
+    def _must_leave(self, party: Party) -> bool:
+        return party.broken or party.key in self._stops
+
     def _answer(self, party: Party, others: Sequence[Party], batch: int) -> list[Message]:
         """What a job at its boundary is told, if it can be told anything yet."""
-        if party.key in self._stops:
+        if self._must_leave(party):
             party.asking.clear()
-            party.phase, party.aligned = Phase.BETWEEN, False
+            party.aligned = False
             return [Stop(process) for process in party.processes()]
         free = [other for other in others if other.phase is Phase.FREE]
         if free:
             return [message for other in free for message in self._look(other)]
         company = any(
-            other.present and (other.phase is Phase.TURNS or other.key not in self._stops) for other in others
+            other.complete and (other.phase is Phase.TURNS or not self._must_leave(other)) for other in others
         )
         party.asking.clear()
         party.phase = Phase.TURNS if company else Phase.FREE
@@ -343,7 +305,7 @@ class Arbiter:
         return [Look(process) for process in party.processes()]
 
     def _grant(self, party: Party) -> list[Message]:
-        party.holding, party.wanting = set(party.wanting), set()
+        party.holding, party.wanting = party.wanting, set()
         party.held = party.stage
         party.stage = (party.stage + 1) % NUM_RESOURCES
         return [Granted(process) for process in party.processes()]
@@ -352,47 +314,56 @@ class Arbiter:
         """Begins the next slot when nobody holds a turn and everyone who follows the slots asks for the right one."""
         if any(party.holding for party in parties):
             return []
-        self._realign(group, parties)
-        followers = [party for party in parties if party.aligned and party.present]
-        newcomers = [party for party in parties if not party.aligned and party.ready and party.stage == 0]
         if group.pending is not None:
-            newcomers = []
-        slot = group.slot + 1
-        if not followers and newcomers:
-            slot = -group.offsets[newcomers[0].key] % NUM_RESOURCES
-        due = {party.key: (slot + group.offsets[party.key]) % NUM_RESOURCES for party in parties}
-        if any(not party.ready or party.stage != due[party.key] for party in followers):
+            self._realign(group, parties)
+        followers = [party for party in parties if party.aligned]
+        if any(not party.ready for party in followers):
             return []
-        going = [*followers, *(party for party in newcomers if due[party.key] == 0)]
-        if going:
-            group.slot = slot
+        # A newcomer joins at the slot of its stage. While new offsets wait, only former members begin an iteration.
+        ready = [party for party in parties if party.ready and not party.aligned]
+        newcomers = [p for p in ready if group.pending is None or p.stage != 0 or p.key in self._bound]
+        going = [*followers, *newcomers]
+        if not going:
+            return []
+        slot = group.slot + 1
+        if not followers:
+            slot = (going[0].stage - group.offsets[going[0].key]) % NUM_RESOURCES
+        group.slot = slot
         messages: list[Message] = []
+        taken: set[int] = set()
         for party in going:
-            party.aligned = True
-            messages += self._grant(party)
+            due = (slot + group.offsets[party.key]) % NUM_RESOURCES
+            if party.stage == due and due not in taken:
+                taken.add(due)
+                party.aligned = True
+                messages += self._grant(party)
         return messages
 
     def _realign(self, group: Group, parties: Sequence[Party]) -> None:
-        """Takes over new offsets once no member is inside an iteration; until then none begins one."""
-        if group.pending is None:
-            return
+        """Takes over the pending offsets once nobody is left who follows the old ones inside an iteration."""
         for party in parties:
             party.aligned &= party.stage != 0
-        if not any(party.aligned for party in parties):
+        if group.pending is not None and not any(p.aligned or p.key in self._bound for p in parties):
             group.offsets, group.pending = group.pending, None
 
     def _work_conserving(self, group: Group, parties: Sequence[Party]) -> list[Message]:
-        """Gives each free resource to the next member, after its last holder in turn order, that waits for it."""
+        """Gives each free resource to the next member, after its last holder in turn order, that waits for it.
+
+        So a member that waits is passed over by each other member once at most.
+        """
         messages: list[Message] = []
-        order = list(group.offsets)
-        for resource in range(NUM_RESOURCES):
-            if any(party.holding and party.held == resource for party in parties):
-                continue
+        busy = {party.held for party in parties if party.holding}
+        waiting: dict[int, list[Party]] = {}  # by resource
+        for party in parties:
+            if party.ready and party.stage not in busy:
+                waiting.setdefault(party.stage, []).append(party)
+        if not waiting:
+            return messages
+        place = {key: i for i, key in enumerate(group.offsets)}
+        for resource, rivals in sorted(waiting.items()):
             last = group.last.get(resource)
-            first = order.index(last) + 1 if last in order else 0
-            waiting = [party for party in parties if party.ready and party.stage == resource]
-            if waiting:
-                chosen = min(waiting, key=lambda party: (order.index(party.key) - first) % len(order))
-                group.last[resource] = chosen.key
-                messages += self._grant(chosen)
+            first = place[last] + 1 if last in place else 0
+            chosen = min(rivals, key=lambda party: (place[party.key] - first) % len(place))
+            group.last[resource] = chosen.key
+            messages += self._grant(chosen)
         return messages

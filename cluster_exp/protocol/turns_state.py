@@ -1,0 +1,135 @@
+"""What the arbiter keeps and says: processes, messages to them, jobs and groups as it knows them."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+JobKey = tuple[str, int]  # job id, generation
+
+
+class Discipline(Enum):
+    """How a group's members take turns."""
+
+    LOCKSTEP = "lockstep"  # in slot s member i uses resource (s + offset) mod 4; all move on together
+    WORK_CONSERVING = "work-conserving"  # whoever is ready takes a free resource
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of one launch of a job."""
+
+    job: JobKey
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Begin an iteration."""
+
+    to: Process
+    turns: bool  # ask for a turn before each stage
+    batch: int  # iterations that one emulated iteration of the group stands for
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Leave: do not begin another iteration."""
+
+    to: Process
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The stage that was asked for may begin."""
+
+    to: Process
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Ask at the next boundary."""
+
+    to: Process
+
+
+Message = Go | Stop | Granted | Look
+
+
+class TurnError(ValueError):
+    """A process did what it may not do now; it is to be cut off."""
+
+
+class Phase(Enum):
+    """Where a job is in its iteration."""
+
+    BETWEEN = "between"  # at a boundary, or not all of its processes are there yet
+    FREE = "free"  # inside an iteration without turns
+    TURNS = "turns"  # inside an iteration, or resting after it, with turns
+
+
+@dataclass(slots=True)
+class Party:
+    """A job as the arbiter knows it.
+
+    A job that lost some of its processes goes on with the rest until its next boundary, where it is told to leave.
+    """
+
+    key: JobKey
+    world: int
+    ranks: set[int] = field(default_factory=set)  # connected processes
+    complete: bool = False  # all of its processes came
+    phase: Phase = Phase.BETWEEN
+    asking: set[int] = field(default_factory=set)  # ranks that wait at the boundary
+    looked: bool = False  # told to look up since it last asked
+    stage: int = 0  # the stage that it asks for or does next
+    wanting: set[int] = field(default_factory=set)  # ranks that asked for `stage`
+    holding: set[int] = field(default_factory=set)  # ranks that were granted a stage and have not given it back
+    held: int = -1  # the stage of `holding`
+    aligned: bool = False  # its stages follow the slots (lockstep)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of its processes asked for the stage that comes next."""
+        return self.complete and len(self.wanting) == len(self.ranks)
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether all of its processes wait for an answer at the boundary."""
+        return self.complete and len(self.asking) == len(self.ranks)
+
+    @property
+    def broken(self) -> bool:
+        """Whether some of its processes are gone and others are not."""
+        return self.complete and len(self.ranks) < self.world
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is inside an iteration."""
+        return self.phase is not Phase.BETWEEN
+
+    def processes(self) -> list[Process]:
+        """Its connected processes by rank."""
+        return [Process(self.key, rank) for rank in sorted(self.ranks)]
+
+
+@dataclass(slots=True)
+class Group:
+    """Jobs on the same GPUs."""
+
+    version: int
+    batch: int
+    discipline: Discipline
+    offsets: dict[JobKey, int] = field(default_factory=dict)  # in turn order
+    slot: int = 0  # lockstep: the slot that runs or ran last
+    pending: dict[JobKey, int] | None = None  # offsets that wait until no member is inside an iteration
+    last: dict[int, JobKey] = field(default_factory=dict)  # work-conserving: last holder of each resource
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody belongs to it, now or soon."""
+        return not self.offsets and not self.pending
+
+    def drop(self, key: JobKey) -> None:
+        """Takes a job out."""
+        self.offsets.pop(key, None)
+        if self.pending is not None:
+            self.pending.pop(key, None)
