@@ -10,7 +10,7 @@ EXAMPLE = "python run.py demo"
 POLICIES = "srsf,muri-s"
 ROOT = Path(__file__).parents[2]
 TIME_SCALE = 500.0
-INTERVAL_S = 300.0
+INTERVAL_S = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
