@@ -1,6 +1,6 @@
 """Groups that run, and the target that a plan sets: reconcile compares the two."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from cluster_exp.domain.allotment import Allotment
@@ -68,7 +68,7 @@ class Difference:
 def compare(
     targets: Sequence[TargetGroup],
     running: Mapping[int, Allotment],
-    leaving: set[int],
+    leaving: Container[int],
 ) -> Difference:
     """Which jobs stay, move, stop and start.
 
@@ -94,7 +94,7 @@ def compare(
     return difference
 
 
-def current_of(slots: Iterable[int], running: Mapping[int, Allotment], leaving: set[int]) -> Allotment | None:
+def current_of(slots: Iterable[int], running: Mapping[int, Allotment], leaving: Container[int]) -> Allotment | None:
     """The place that most of a group's running members hold; of equals, the first member's."""
     votes: dict[Allotment, int] = {}
     for slot in slots:

@@ -110,6 +110,7 @@ class ClusterTrial:
         self._free = dict(sizes)
         self._fit = fit
         self._free_gpus = sum(sizes.values())
+        self._refused: set[int] = set()  # what found no room finds none later
 
     @property
     def free_gpus(self) -> int:
@@ -118,15 +119,20 @@ class ClusterTrial:
 
     def take(self, num_gpu: int) -> bool:
         """Places a group that needs `num_gpu` GPUs, or returns False and changes nothing."""
-        if num_gpu > self._free_gpus:
-            return False
+        return self.take_parts(num_gpu) is not None
+
+    def take_parts(self, num_gpu: int) -> Parts | None:
+        """The same; says where."""
+        if num_gpu > self._free_gpus or num_gpu in self._refused:
+            return None
         parts = self._fit(self._free, self._sizes, num_gpu)
         if parts is None:
-            return False
+            self._refused.add(num_gpu)
+            return None
         for node, count in parts:
             self._free[node] -= count
         self._free_gpus -= num_gpu
-        return True
+        return parts
 
 
 class GpuPool:
@@ -185,7 +191,7 @@ def place(
         return _place_pinned(requests, sizes, placement.fit, misfit)
     admitted = _admit(requests, sizes, placement.admission, misfit)
     if placement.admit is not None:
-        return _place_admitted(requests, admitted, sizes, placement.fit)
+        return _place_admitted(requests, list(admitted), sizes, placement.fit)
     by_size = sorted(admitted, key=lambda i: -requests[i].num_gpu)
     attempts = [_keep_then_fit, _largest_first] if placement.keeps else []
     for attempt in attempts:
@@ -193,19 +199,17 @@ def place(
         if allotments is not None:
             return [allotments.get(i) for i in range(len(requests))]
     pool = GpuPool(sizes)
-    result: list[Allotment | None] = [None] * len(requests)
-    for i in admitted:
-        parts = placement.fit(pool.free, sizes, requests[i].num_gpu)
-        result[i] = pool.take(parts) if parts is not None else None
-    return result
+    return [pool.take(admitted[i]) if i in admitted else None for i in range(len(requests))]
 
 
-def _admit(requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, misfit: Misfit) -> list[int]:
+def _admit(requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, misfit: Misfit) -> dict[int, Parts]:
+    """Indices of the groups that fit, in order, and where they would go on the empty cluster."""
     trial = ClusterTrial(sizes, fit)
-    admitted = []
+    admitted = {}
     for i, request in enumerate(requests):
-        if trial.take(request.num_gpu):
-            admitted.append(i)
+        parts = trial.take_parts(request.num_gpu)
+        if parts is not None:
+            admitted[i] = parts
         elif misfit is Misfit.STOP or trial.free_gpus == 0:
             break
     return admitted

@@ -1,12 +1,13 @@
 """The scheduler: `handle(event)` is the only way in which its state changes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cluster_exp.core.groups import Difference, RunningGroup, TargetGroup, compare, current_of
 from cluster_exp.core.invariants import check_holders
 from cluster_exp.core.placement import ClusterTrial, Placement, Request, place
 from cluster_exp.core.state import JobTable, Nodes
+from cluster_exp.core.waiting import WaitingGroups
 from cluster_exp.domain.actions import (
     Action,
     GroupMember,
@@ -57,7 +58,7 @@ class Scheduler:
         self._jobs = JobTable(speed)
         self._groups: dict[int, RunningGroup] = {}
         self._next_group = 0
-        self._targets: list[TargetGroup] = []  # wanted groups that wait for GPUs that others still hold
+        self._waiting = WaitingGroups()  # wanted groups that wait for GPUs or jobs that are still elsewhere
         self._memory: Mapping[str, Any] = {}
         self._now_s = 0.0
         self._handlers: dict[type, Callable[..., list[Action]]] = {
@@ -165,7 +166,10 @@ class Scheduler:
         job.cancelled = True
         if slot not in self._jobs.holders:
             return self._end(slot, JobStatus.CANCELLED, "cancelled by its user")
-        return [] if self._jobs.status(slot) is JobStatus.PREEMPTING else [self._preempt(slot, "cancelled")]
+        if slot in self._jobs.leaving:
+            return []
+        self._waiting.leaves(slot, self._allotment(slot))
+        return [self._preempt(slot, "cancelled")]
 
     def _on_worker_joined(self, event: WorkerJoined) -> list[Action]:
         self._nodes.specs[event.node] = event.spec
@@ -173,7 +177,7 @@ class Scheduler:
 
     def _on_worker_lost(self, event: WorkerLost) -> list[Action]:
         self._nodes.specs.pop(event.node, None)
-        self._targets = [target for target in self._targets if not target.uses(event.node)]
+        self._waiting.drop_node(event.node)
         actions: list[Action] = []
         for slot in list(self._jobs.holders):
             allotment = self._jobs.live[slot].allotment
@@ -189,9 +193,9 @@ class Scheduler:
         self._check_plan(plan)
         self._memory = plan.memory
         running = self._running()
-        self._targets = self._place(plan, running)
-        actions = self._tell_leavers(compare(self._targets, running, self._leaving()), plan.reason)
-        actions += self._activate()
+        targets = self._place(plan, running)
+        actions = self._tell_leavers(compare(targets, running, jobs.leaving), plan.reason)
+        actions += self._start(self._waiting.reset(targets, {slot: running[slot] for slot in jobs.leaving}))
         if plan.wake_s is not None:
             actions.append(Wake(event.time_s, plan.wake_s))
         return actions
@@ -212,7 +216,7 @@ class Scheduler:
                 seen.add(slot)
 
     def _place(self, plan: Plan, running: Mapping[int, Allotment]) -> list[TargetGroup]:
-        leaving = self._leaving()
+        leaving = self._jobs.leaving
         num_gpu = self._jobs.int_column("num_gpu")
         implicit = [group for group in plan.groups if group.allotments is None]
         requests = [
@@ -239,19 +243,8 @@ class Scheduler:
             actions.append(self._preempt(slot, f"moves {reason}".strip()))
         return actions
 
-    def _activate(self) -> list[Action]:
-        """Starts every wanted group that waits for no leaving job: for none of its own, and for nobody's GPUs."""
-        leaving = self._leaving()
-        blocked = {gpu for slot in leaving for gpu in self._allotment(slot).gpus}
-        actions: list[Action] = []
-        waiting = []
-        for target in self._targets:
-            if leaving and (target.needs_jobs(leaving) or target.needs_gpus(blocked)):
-                waiting.append(target)
-            else:
-                actions += self._start_group(target)
-        self._targets = waiting
-        return actions
+    def _start(self, targets: Iterable[TargetGroup]) -> list[Action]:
+        return [action for target in targets for action in self._start_group(target)]
 
     def _start_group(self, target: TargetGroup) -> list[Action]:
         holders = self._jobs.holders
@@ -328,7 +321,7 @@ class Scheduler:
         """Takes a job off its GPUs, lets those start that waited for them, and tells the rest of its group."""
         jobs = self._jobs
         group = self._groups[int(jobs.int_column("group")[slot])]
-        jobs.count_until(self._now_s, [slot])
+        jobs.count_one_until(self._now_s, slot)
         group.members.pop(slot)
         jobs.int_column("group")[slot] = -1
         jobs.live[slot].allotment = None
@@ -340,14 +333,14 @@ class Scheduler:
         if not group.members:
             del self._groups[group.group_id]
         version = group.version
-        actions += self._activate()
+        actions += self._start(self._waiting.left(slot))
         if group.members and group.version == version:
             actions.append(self._announce(group, "a member left"))
         return actions
 
     def _end(self, slot: int, status: JobStatus, reason: str) -> list[Action]:
         jobs = self._jobs
-        self._targets = [rest for target in self._targets if (rest := target.without(slot)) is not None]
+        self._waiting.drop_job(slot)
         jobs.move(slot, status)
         spec = jobs.live[slot].spec
         first_start_s = float(jobs.float_column("first_start_s")[slot])
@@ -376,9 +369,6 @@ class Scheduler:
         if slot is None or slot not in self._jobs.holders:
             return None
         return slot if self._jobs.int_column("generation")[slot] == generation else None
-
-    def _leaving(self) -> set[int]:
-        return {slot for slot in self._jobs.holders if self._jobs.status(slot) is JobStatus.PREEMPTING}
 
     def _running(self) -> dict[int, Allotment]:
         return {slot: self._allotment(slot) for slot in self._jobs.holders}

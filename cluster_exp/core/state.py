@@ -46,6 +46,7 @@ class JobTable:
         self.live: dict[int, LiveJob] = {}  # by slot, in order of arrival
         self.slot_of: dict[str, int] = {}
         self.holders: dict[int, None] = {}  # slots whose job holds GPUs, by launch
+        self.leaving: dict[int, None] = {}  # those of them that were told to leave
         self.ended: list[Ended] = []
         self.changed: set[int] = set()
         self._ints: dict[str, IntColumn] = {name: np.empty(0, np.int64) for name in _INT_COLUMNS}
@@ -141,6 +142,10 @@ class JobTable:
             self.holders[slot] = None
         else:
             self.holders.pop(slot, None)
+        if status is JobStatus.PREEMPTING:
+            self.leaving[slot] = None
+        else:
+            self.leaving.pop(slot, None)
         if status in FINAL:
             self._remember(slot, status)
 
@@ -161,6 +166,14 @@ class JobTable:
         executed[index] = (executed[index] + now_s) - last[index]
         last[index] = now_s
         self._floats["attained_gpu_s"][index] = executed[index] * self._ints["num_gpu"][index]
+
+    def count_one_until(self, now_s: float, slot: int) -> None:
+        """The same for one job."""
+        executed, last = self._floats["executed_s"], self._floats["counted_until_s"]
+        executed_s = (executed[slot] + now_s) - last[slot]
+        executed[slot] = executed_s
+        last[slot] = now_s
+        self._floats["attained_gpu_s"][slot] = executed_s * self._ints["num_gpu"][slot]
 
     def _remember(self, slot: int, status: JobStatus) -> None:
         if status is JobStatus.FINISHED:
