@@ -198,8 +198,23 @@ def place(
         allotments = attempt(requests, sizes, placement.fit, by_size)
         if allotments is not None:
             return [allotments.get(i) for i in range(len(requests))]
+    return _bind(requests, admitted, sizes)
+
+
+def _bind(
+    requests: Sequence[Request], admitted: Mapping[int, Parts], sizes: Mapping[int, int]
+) -> list[Allotment | None]:
+    """GPU ids for groups whose nodes are settled: who runs on just these nodes keeps its GPUs."""
     pool = GpuPool(sizes)
-    return [pool.take(admitted[i]) if i in admitted else None for i in range(len(requests))]
+    result: list[Allotment | None] = [None] * len(requests)
+    for i, parts in admitted.items():
+        current = requests[i].current
+        if current is not None and current.parts == parts and pool.claim(current):
+            result[i] = current
+    for i, parts in admitted.items():
+        if result[i] is None:
+            result[i] = pool.take(parts)
+    return result
 
 
 def _admit(requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, misfit: Misfit) -> dict[int, Parts]:

@@ -25,6 +25,11 @@ class Allotment:
         return sum(len(share.gpus) for share in self.shares)
 
     @property
+    def parts(self) -> list[tuple[int, int]]:
+        """(node id, number of GPUs) pairs, ascending."""
+        return [(share.node, len(share.gpus)) for share in self.shares]
+
+    @property
     def gpus(self) -> tuple[tuple[int, int], ...]:
         """(node id, GPU id) pairs, ascending."""
         return tuple((share.node, gpu) for share in self.shares for gpu in share.gpus)
