@@ -32,6 +32,7 @@ class Line:
     stage: int = 0
     done: int = 0  # iterations done of the whole job
     turns: bool = False  # hello: whether this connection takes turns (else it only reports)
+    leave: bool = False  # ask: whether the process wants its job to leave
 
 
 def encode(kind: str, **fields: Any) -> bytes:
@@ -39,8 +40,19 @@ def encode(kind: str, **fields: Any) -> bytes:
     return json.dumps({"t": kind, **fields}, separators=(",", ":")).encode() + b"\n"
 
 
+GRANTED_LINE = encode("granted")
+# The lines that every stage needs, as the SDK writes them: known without parsing.
+_FREQUENT = {
+    b'{"t":"give"}': Line("give"),
+    **{f'{{"t":"take","r":{stage}}}'.encode(): Line("take", stage=stage) for stage in range(NUM_RESOURCES)},
+}
+
+
 def parse_trainer_line(line: bytes) -> Line:
     """A trainer's line. Raises WireError for anything that is not one."""
+    frequent = _FREQUENT.get(line)
+    if frequent is not None:
+        return frequent
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
@@ -55,7 +67,10 @@ def parse_trainer_line(line: bytes) -> Line:
             return Line("take", stage=_number(fields, "r", 0, NUM_RESOURCES - 1))
         case "give":
             return Line("give")
-        case "ask" | "progress" | "left" | "done":
+        case "ask":
+            done = _number(fields, "done", 0, _MAX_ITERATIONS)
+            return Line("ask", done=done, leave=fields.get("leave") is True)
+        case "progress" | "left" | "done":
             return Line(str(kind), done=_number(fields, "done", 0, _MAX_ITERATIONS))
     raise WireError(f"unknown message {kind!r}; allowed: hello, ask, take, give, progress, left, done")
 

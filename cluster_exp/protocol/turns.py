@@ -92,7 +92,7 @@ class Arbiter:
         """Drops all that is known of a launch that is over."""
         messages: list[Message] = []
         if key in self._parties:
-            for process in self._parties[key].processes():
+            for process in self._parties[key].processes:
                 messages += self.leave(process)
         self._stops.discard(key)
         for group_id in self._bind(key, None):
@@ -117,8 +117,7 @@ class Arbiter:
         if process.rank in party.ranks or party.complete:
             raise TurnError(f"rank {process.rank} of job {process.job[0]} is or was there already")
         self._parties[process.job] = party
-        party.ranks.add(process.rank)
-        party.complete = len(party.ranks) == world
+        party.join(process.rank)
         return self._settle_job(process.job)
 
     def leave(self, process: Process) -> list[Message]:
@@ -126,8 +125,7 @@ class Arbiter:
         party = self._parties.get(process.job)
         if party is None or process.rank not in party.ranks:
             return []
-        for ranks in (party.ranks, party.asking, party.wanting, party.holding):
-            ranks.discard(process.rank)
+        party.leave(process.rank)
         if party.ranks:
             return self._settle_job(process.job)
         del self._parties[process.job]
@@ -163,7 +161,7 @@ class Arbiter:
         if party.phase is not Phase.TURNS or busy or stage != party.stage:
             raise TurnError(f"job {process.job[0]} asks for stage {stage} in phase {party.phase.value}")
         party.wanting.add(process.rank)
-        return self._settle_job(process.job)
+        return self._settle_job(process.job) if party.ready else []
 
     def give(self, process: Process) -> list[Message]:
         """A process gives its turn back. Raises TurnError when it holds none."""
@@ -171,7 +169,7 @@ class Arbiter:
         if process.rank not in party.holding:
             raise TurnError(f"job {process.job[0]} gives back a turn that it does not hold")
         party.holding.discard(process.rank)
-        return self._settle_job(process.job)
+        return [] if party.holding else self._settle_job(process.job)
 
     def _party(self, process: Process) -> Party:
         party = self._parties.get(process.job)
@@ -284,7 +282,7 @@ class Arbiter:
         if self._must_leave(party):
             party.asking.clear()
             party.aligned = False
-            return [Stop(process) for process in party.processes()]
+            return [Stop(process) for process in party.processes]
         free = [other for other in others if other.phase is Phase.FREE]
         if free:
             return [message for other in free for message in self._look(other)]
@@ -295,20 +293,20 @@ class Arbiter:
         party.phase = Phase.TURNS if company else Phase.FREE
         party.stage = 0
         party.aligned &= company
-        return [Go(process, company, batch) for process in party.processes()]
+        return [Go(process, company, batch) for process in party.processes]
 
     def _look(self, party: Party) -> list[Message]:
         """Makes a job that runs free ask at its next boundary; told once."""
         if party.phase is not Phase.FREE or party.looked:
             return []
         party.looked = True
-        return [Look(process) for process in party.processes()]
+        return [Look(process) for process in party.processes]
 
     def _grant(self, party: Party) -> list[Message]:
         party.holding, party.wanting = party.wanting, set()
         party.held = party.stage
         party.stage = (party.stage + 1) % NUM_RESOURCES
-        return [Granted(process) for process in party.processes()]
+        return [Granted(process) for process in party.processes]
 
     def _lockstep(self, group: Group, parties: Sequence[Party]) -> list[Message]:
         """Begins the next slot when nobody holds a turn and everyone who follows the slots asks for the right one."""

@@ -76,6 +76,7 @@ class Party:
     key: JobKey
     world: int
     ranks: set[int] = field(default_factory=set)  # connected processes
+    processes: tuple[Process, ...] = ()  # the same, by rank
     complete: bool = False  # all of its processes came
     phase: Phase = Phase.BETWEEN
     asking: set[int] = field(default_factory=set)  # ranks that wait at the boundary
@@ -106,9 +107,20 @@ class Party:
         """Whether it is inside an iteration."""
         return self.phase is not Phase.BETWEEN
 
-    def processes(self) -> list[Process]:
-        """Its connected processes by rank."""
-        return [Process(self.key, rank) for rank in sorted(self.ranks)]
+    def join(self, rank: int) -> None:
+        """One of its processes is there."""
+        self.ranks.add(rank)
+        self.complete = len(self.ranks) == self.world
+        self._count()
+
+    def leave(self, rank: int) -> None:
+        """One of its processes is gone: it holds and wants nothing any more."""
+        for ranks in (self.ranks, self.asking, self.wanting, self.holding):
+            ranks.discard(rank)
+        self._count()
+
+    def _count(self) -> None:
+        self.processes = tuple(Process(self.key, rank) for rank in sorted(self.ranks))
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster_exp.protocol.turn_wire import MAX_LINE_BYTES, Line, WireError, encode, parse_trainer_line
+from cluster_exp.protocol.turn_wire import GRANTED_LINE, MAX_LINE_BYTES, Line, WireError, encode, parse_trainer_line
 from cluster_exp.protocol.turns import (
     Arbiter,
     Discipline,
@@ -30,7 +30,7 @@ from cluster_exp.protocol.turns import (
 )
 
 _BACKLOG = 256
-_READ_BYTES = 65_536
+_READ_BYTES = 4096
 _MAX_UNSENT_BYTES = 65_536
 _log = logging.getLogger(__name__)
 
@@ -94,15 +94,10 @@ class _Connection:
         self.sock = sock
         self.received = b""
         self.unsent = b""
-        self.hello: Line | None = None
+        self.blocked = False  # waits until it can be written to
+        self.process: Process | None = None  # who it is, once it said hello
+        self.turns = False  # whether it takes turns here, or only reports
         self.started = False
-
-    @property
-    def process(self) -> Process:
-        """Who it is. Raises WireError before it said hello."""
-        if self.hello is None:
-            raise WireError("hello comes first")
-        return Process((self.hello.job_id, self.hello.generation), self.hello.rank)
 
 
 class TurnServer:
@@ -210,20 +205,25 @@ class TurnServer:
     # The thread
 
     def _serve(self) -> None:
+        try:
+            self._serve_until_closed()
+        except Exception:
+            _log.exception("the turn server broke down: all its trainers are cut off")
+            for sock in (*self._listeners, *(connection.sock for connection in self._connections)):
+                sock.close()
+
+    def _serve_until_closed(self) -> None:
         while not self._closing:
-            for key, mask in self._selector.select():
-                if key.data is None:
-                    self._take_requests()
-                elif isinstance(key.data, _Connection):
+            ready = self._selector.select()
+            while self._requests:  # first: who connects now may rely on what was asked for before
+                self._send_all(self._requests.popleft()())
+            for key, mask in ready:
+                if isinstance(key.data, _Connection):
                     self._serve_connection(key.data, mask)
+                elif key.data is None:
+                    self._woken.recv(_READ_BYTES)
                 else:
                     self._accept(key.data)
-
-    def _take_requests(self) -> None:
-        with suppress(BlockingIOError):
-            self._woken.recv(_READ_BYTES)
-        while self._requests:
-            self._send_all(self._requests.popleft()())
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):  # the trainer may be gone already
@@ -265,9 +265,11 @@ class TurnServer:
         if line.kind == "hello":
             return self._greet(connection, line)
         process = connection.process
+        if process is None:
+            raise WireError("hello comes first")
         match line.kind:
             case "ask":
-                return self._arbiter.ask(process)
+                return self._arbiter.ask(process, line.leave)
             case "take":
                 return self._arbiter.take(process, line.stage)
             case "give":
@@ -279,18 +281,17 @@ class TurnServer:
         return []
 
     def _greet(self, connection: _Connection, line: Line) -> list[Message]:
-        if connection.hello is not None:
+        if connection.process is not None:
             raise WireError("hello comes once")
-        known = self._known.get(line.job_id)
-        if known != line.generation and not (known is None and line.turns):
-            raise WireError(f"job {line.job_id} generation {line.generation} is not expected here, {known} is")
-        if not line.turns:
-            connection.hello = line
-            return []
         process = Process((line.job_id, line.generation), line.rank)
-        messages = self._arbiter.join(process, line.world)
-        connection.hello = line
-        self._by_process[process] = connection
+        known = self._known.get(line.job_id)
+        if known != line.generation and not (line.turns and known is None and self._arbiter.knows(process.job)):
+            expected = f"generation {known} is" if known else "no launch of it is"
+            raise WireError(f"job {line.job_id} generation {line.generation} is not expected here, {expected}")
+        messages = self._arbiter.join(process, line.world) if line.turns else []
+        connection.process, connection.turns = process, line.turns
+        if line.turns:
+            self._by_process[process] = connection
         return messages
 
     def _send_all(self, messages: Sequence[Message]) -> None:
@@ -304,7 +305,7 @@ class TurnServer:
                 case Stop():
                     self._send(connection, encode("stop"))
                 case Granted():
-                    self._send(connection, encode("granted"))
+                    self._send(connection, GRANTED_LINE)
                 case Look():
                     self._send(connection, encode("look"))
 
@@ -324,8 +325,9 @@ class TurnServer:
         if len(connection.unsent) > _MAX_UNSENT_BYTES:
             self._drop(connection)
             return
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
-        if self._selector.get_key(connection.sock).events != events:
+        if connection.blocked != bool(connection.unsent):
+            connection.blocked = bool(connection.unsent)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.blocked else 0)
             self._selector.modify(connection.sock, events, connection)
 
     def _refuse(self, connection: _Connection, why: str) -> None:
@@ -342,6 +344,6 @@ class TurnServer:
         self._connections.discard(connection)
         self._selector.unregister(connection.sock)
         connection.sock.close()
-        if connection.hello is not None and connection.hello.turns:
+        if connection.process is not None and connection.turns:
             self._by_process.pop(connection.process, None)
             self._send_all(self._arbiter.leave(connection.process))

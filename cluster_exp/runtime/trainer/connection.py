@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 _READ_BYTES = 4096
+_GRANTED_LINE = b'{"t":"granted"}'
 
 
 class WorkerLostError(ConnectionError):
@@ -39,8 +40,12 @@ class Connection:
 
     def send(self, kind: str, **fields: Any) -> None:
         """Sends one line. Raises WorkerLostError when the worker is gone."""
+        self.send_line(json.dumps({"t": kind, **fields}, separators=(",", ":")).encode() + b"\n")
+
+    def send_line(self, line: bytes) -> None:
+        """Sends a line that is encoded already. Raises WorkerLostError when the worker is gone."""
         try:
-            self._sock.sendall(json.dumps({"t": kind, **fields}).encode() + b"\n")
+            self._sock.sendall(line)
         except OSError as error:
             raise WorkerLostError(f"the worker is gone: {error}") from error
 
@@ -55,6 +60,8 @@ class Connection:
                 raise WorkerLostError("the worker hung up")
             self._received += data
         line, _, self._received = self._received.partition(b"\n")
+        if line == _GRANTED_LINE:
+            return {"t": "granted"}
         message: dict[str, Any] = json.loads(line)
         if message["t"] == "refused":
             raise WorkerLostError(f"the worker refuses this trainer: {message['why']}")

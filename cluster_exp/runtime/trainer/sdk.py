@@ -15,6 +15,8 @@ from cluster_exp.runtime.trainer.connection import Connection, WorkerLostError
 __all__ = ["Identity", "Trainer", "WorkerLostError"]
 
 _WIRE_VERSION = 1
+_GIVE_LINE = b'{"t":"give"}\n'
+_TAKE_LINES = tuple(f'{{"t":"take","r":{stage}}}\n'.encode() for stage in range(NUM_RESOURCES))
 _PROGRESS_WALL_S = 0.1  # a trainer reports no more often than this
 STAGE_LOG_HEADER = "job_id,generation,rank,gpus,iteration,resource,start_ns,end_ns,turn\n"
 
@@ -113,6 +115,8 @@ class Trainer:
         """
         if self.identity is None:
             return True
+        if 0 < self._next_stage < NUM_RESOURCES:  # the last iteration broke off
+            self._complete_stages()
         if self.remaining_iterations <= 0:
             self._finish("done")
             return False
@@ -144,7 +148,7 @@ class Trainer:
         finally:
             end_ns = time.monotonic_ns()
             if self.turns:
-                self._arbiter.send("give")
+                self._arbiter.send_line(_GIVE_LINE)
             self._note(resource, start_ns, end_ns)
 
     def end_iteration(self, count: int = 1) -> None:
@@ -152,9 +156,7 @@ class Trainer:
         self.iterations_done += count
         if self.identity is None:
             return
-        while self.turns and self._next_stage < NUM_RESOURCES:
-            self._take(Resource(self._next_stage))
-            self._arbiter.send("give")
+        self._complete_stages()
         now_s = time.monotonic()
         if now_s - self._reported_s >= _PROGRESS_WALL_S:
             self._reported_s = now_s
@@ -176,7 +178,7 @@ class Trainer:
             self._worker = Connection(identity.worker)
             self._greet(self._worker, identity, turns=False)
         if identity.stage_log:
-            self._log = open(identity.stage_log, "a", encoding="utf-8")  # noqa: SIM115 - open for the whole run
+            self._log = open(identity.stage_log, "a", 1, "utf-8")  # noqa: SIM115 - open for the whole run
             if self._log.tell() == 0:
                 self._log.write(STAGE_LOG_HEADER)
 
@@ -202,7 +204,8 @@ class Trainer:
         """Asks whether to go on, and how; false means leave."""
         if self._term and self.identity is not None and self.identity.world == 1:
             return False
-        self._arbiter.send("ask", done=self.iterations_done)
+        leave = {"leave": True} if self._term else {}
+        self._arbiter.send("ask", done=self.iterations_done, **leave)
         while True:
             message = self._arbiter.receive()
             match message["t"]:
@@ -218,13 +221,23 @@ class Trainer:
             raise ValueError(f"stage {resource.name} comes after stage {RESOURCE_NAMES[self._next_stage - 1]}")
         if self.turns:
             for stage in range(self._next_stage, resource):
-                self._turn(stage)
-                self._arbiter.send("give")
+                self._pass(stage)
             self._turn(resource)
         self._next_stage = resource + 1
 
+    def _complete_stages(self) -> None:
+        """Takes and gives back the turns of the stages that the iteration left out."""
+        if self.turns:
+            for stage in range(self._next_stage, NUM_RESOURCES):
+                self._pass(stage)
+        self._next_stage = NUM_RESOURCES
+
+    def _pass(self, stage: int) -> None:
+        self._turn(stage)
+        self._arbiter.send_line(_GIVE_LINE)
+
     def _turn(self, stage: int) -> None:
-        self._arbiter.send("take", r=int(stage))
+        self._arbiter.send_line(_TAKE_LINES[stage])
         while self._arbiter.receive()["t"] != "granted":
             pass
 
