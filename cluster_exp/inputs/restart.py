@@ -1,6 +1,5 @@
 """What a start or restart of a job costs."""
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,8 +31,10 @@ class RestartCosts:
         steps = self._steps.get(model)
         if steps is None:
             return self._default_s
-        at = bisect_left(steps, num_gpu, key=lambda step: step[0])
-        return steps[min(at, len(steps) - 1)][1]
+        for known, seconds in steps:
+            if num_gpu <= known:
+                return seconds
+        return steps[-1][1]
 
 
 def read_restart_costs(path: str | Path) -> RestartCosts:

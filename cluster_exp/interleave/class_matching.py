@@ -20,34 +20,50 @@ from cluster_exp.interleave.matching import Pair, max_weight_matching
 _WHOLE = 1e-6  # a solution of the linear programme this close to an integer is one
 _CUT_BY = 1e-7  # least violation of an odd-set constraint that is worth a cut
 _TOLERANCE = 1e-10  # of the linear programme
+_OPTIONS: tuple[tuple[str, bool | int | float | str], ...] = (
+    ("output_flag", False),
+    ("presolve", "off"),
+    ("threads", 1),
+    ("primal_feasibility_tolerance", _TOLERANCE),
+    ("dual_feasibility_tolerance", _TOLERANCE),
+)
 
 
-def class_matching(counts: Sequence[int], weights: Mapping[Pair, float]) -> dict[Pair, int]:
-    """How many pairs of each two classes a matching of the largest total weight has; what it lacks is left out.
+class ClassMatcher:
+    """Solves one instance after another; it remembers none."""
 
-    Not necessarily perfect: a pair is used only while it adds weight.
+    def __init__(self) -> None:
+        # The class below highspy.Highs: that one prints a banner and prepares for callbacks, which nobody needs here.
+        self._solver = _Highs()
+        for option, value in _OPTIONS:
+            self._solver.setOptionValue(option, value)
 
-    Args:
-        counts: nodes of each class.
-        weights: weight of a pair (a, b) of classes, a <= b; (a, a) pairs two nodes of one class. What is missing, or
-            not above 0, is not paired.
-    """
-    pairs = [
-        (a, b)
-        for (a, b), weight in weights.items()
-        if weight > 0 and (counts[a] > 1 if a == b else counts[a] > 0 and counts[b] > 0)
-    ]
-    if not pairs:
-        return {}
-    programme = _Programme(counts, pairs, np.array([weights[pair] for pair in pairs]))
-    while True:
-        solution = programme.solve()
-        whole = np.rint(solution)
-        fractional = np.flatnonzero(np.abs(solution - whole) > _WHOLE)
-        if not fractional.size:
-            return {pairs[k]: int(whole[k]) for k in np.flatnonzero(whole).tolist()}
-        if not programme.cut(solution, fractional):
-            return _one_by_one(counts, {pair: weights[pair] for pair in pairs})
+    def match(self, counts: Sequence[int], weights: Mapping[Pair, float]) -> dict[Pair, int]:
+        """How many pairs of each two classes a matching of the largest total weight has; what it lacks is left out.
+
+        Not necessarily perfect: a pair is used only while it adds weight.
+
+        Args:
+            counts: nodes of each class.
+            weights: weight of a pair (a, b) of classes, a <= b; (a, a) pairs two nodes of one class. What is
+                missing, or not above 0, is not paired.
+        """
+        pairs = [
+            (a, b)
+            for (a, b), weight in weights.items()
+            if weight > 0 and (counts[a] > 1 if a == b else counts[a] > 0 and counts[b] > 0)
+        ]
+        if not pairs:
+            return {}
+        programme = _Programme(self._solver, counts, pairs, np.array([weights[pair] for pair in pairs]))
+        while True:
+            solution = programme.solve()
+            whole = np.rint(solution)
+            fractional = np.flatnonzero(np.abs(solution - whole) > _WHOLE)
+            if not fractional.size:
+                return {pairs[k]: int(whole[k]) for k in np.flatnonzero(whole).tolist()}
+            if not programme.cut(solution, fractional):
+                return _one_by_one(counts, {pair: weights[pair] for pair in pairs})
 
 
 def _one_by_one(counts: Sequence[int], weights: Mapping[Pair, float]) -> dict[Pair, int]:
@@ -65,20 +81,13 @@ def _one_by_one(counts: Sequence[int], weights: Mapping[Pair, float]) -> dict[Pa
 class _Programme:
     """The linear programme of one instance; cuts are added to it."""
 
-    def __init__(self, counts: Sequence[int], pairs: Sequence[Pair], weights: NDArray[np.float64]) -> None:
+    def __init__(
+        self, solver: highspy.Highs, counts: Sequence[int], pairs: Sequence[Pair], weights: NDArray[np.float64]
+    ) -> None:
         self._counts = counts
         self._pairs = pairs
         self._first, self._second = np.array(pairs).T
-        # The class below highspy.Highs: that one prints a banner and prepares for callbacks, which nobody needs here.
-        self._solver = _Highs()
-        for option, value in (
-            ("output_flag", False),
-            ("presolve", "off"),
-            ("threads", 1),
-            ("primal_feasibility_tolerance", _TOLERANCE),
-            ("dual_feasibility_tolerance", _TOLERANCE),
-        ):
-            self._solver.setOptionValue(option, value)
+        self._solver = solver
         self._solver.passModel(self._model(weights))
 
     def _model(self, weights: NDArray[np.float64]) -> highspy.HighsLp:
@@ -114,7 +123,9 @@ class _Programme:
                 total = sum(self._counts[kind] for kind in members)
                 if total % 2 == 0:
                     continue
-                inside = np.flatnonzero(np.isin(self._first, members) & np.isin(self._second, members))
+                member = np.zeros(len(self._counts), dtype=bool)
+                member[members] = True
+                inside = np.flatnonzero(member[self._first] & member[self._second])
                 if solution[inside].sum() > total // 2 + _CUT_BY:
                     ones = np.ones(inside.size)
                     self._solver.addRow(-np.inf, float(total // 2), inside.size, inside.astype(np.int32), ones)

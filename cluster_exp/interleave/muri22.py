@@ -82,6 +82,9 @@ class Muri22Speed:
 
     contention: Contention = MURI22_CONTENTION
     _known: dict[_GroupKey, GroupSpeed] = field(default_factory=dict, repr=False)
+    _evaluated: dict[tuple[tuple[StageProfile, ...], tuple[int, ...]], GroupSpeed] = field(
+        default_factory=dict, repr=False
+    )
 
     def alone_s(self, profile: StageProfile) -> float:
         """Seconds per iteration alone: 1.015 times the profile's.
@@ -115,6 +118,12 @@ class Muri22Speed:
         if len(profiles) == 1:
             alone_s = self.alone_s(profiles[0])
             return GroupSpeed(alone_s, (offsets[0],), (alone_s,))
+        key = (tuple(profiles), tuple(offsets))
+        if key not in self._evaluated:
+            self._evaluated[key] = self._evaluate(profiles, offsets)
+        return self._evaluated[key]
+
+    def _evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
         if len(profiles) == 2 and abs(offsets[0] - offsets[1]) == 2:
             return self._speed(_opposite_s(*profiles), offsets)
         starting = sorted(range(len(profiles)), key=lambda member: -offsets[member] % NUM_RESOURCES)

@@ -1,12 +1,12 @@
 """How Muri forms groups: what it knows of kinds of groups, and its ways to choose who joins whom."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster_exp.domain.models import GroupSpeed, Order, SpeedModel
 from cluster_exp.domain.profile import StageProfile
-from cluster_exp.interleave.class_matching import class_matching
+from cluster_exp.interleave.class_matching import ClassMatcher
 from cluster_exp.interleave.efficiency import efficiency
 from cluster_exp.interleave.matching import Pair
 
@@ -34,6 +34,7 @@ class GroupTable:
     speed: SpeedModel
     turns: Order
     profiles: tuple[StageProfile, ...] = ()  # by profile class
+    _matcher: ClassMatcher = field(default_factory=ClassMatcher, repr=False)
     _speeds: dict[Kind, GroupSpeed] = field(default_factory=dict, repr=False)
     _gammas: dict[Kind, float] = field(default_factory=dict, repr=False)
     _weights: dict[tuple[Kind, Kind], float] = field(default_factory=dict, repr=False)
@@ -83,7 +84,7 @@ class GroupTable:
             for a in range(b + 1)
             if len(kinds[a]) + len(kinds[b]) <= group_size
         }
-        pairs = class_matching([count for _, count in counts], weights)
+        pairs = self._matcher.match([count for _, count in counts], weights)
         return {(kinds[a], kinds[b]): number for (a, b), number in pairs.items()}
 
     def _weight(self, left: Kind, right: Kind) -> float:
@@ -121,36 +122,34 @@ def by_matching(
     return [group for present in groups.values() for group in present]
 
 
-def _pairs(table: GroupTable, groups: Sequence[Group], group_size: int) -> list[Pair]:
+def _pairs(table: GroupTable, groups: Sequence[Group], group_size: int) -> Iterator[Pair]:
     """A maximum-weight matching of the groups, as pairs of indices by the larger one.
 
     Which groups of a kind are paired is free: the first are, each with the first that still waits.
     """
-    left = dict(table.matching(Counter(group.kind for group in groups), group_size))
-    partners: dict[Kind, list[Kind]] = {}
-    for a, b in left:
-        partners.setdefault(a, []).append(b)
-        partners.setdefault(b, []).append(a)
-    waiting: dict[Kind, deque[int]] = {}
-    pairs = []
+    matching = table.matching(Counter(group.kind for group in groups), group_size)
+    left: dict[Kind, dict[Kind, int]] = {}  # pairs still to be made, by both kinds
+    for (a, b), number in matching.items():
+        left.setdefault(a, {})[b] = number
+        left.setdefault(b, {})[a] = number
+    waiting: dict[Kind, deque[int]] = {kind: deque() for kind in left}
     for j, group in enumerate(groups):
-        candidates = [
-            (waiting[kind][0], kind)
-            for kind in partners.get(group.kind, ())
-            if waiting.get(kind) and left[_pair(kind, group.kind, left)] > 0
-        ]
-        if candidates:
-            i, kind = min(candidates)
-            waiting[kind].popleft()
-            left[_pair(kind, group.kind, left)] -= 1
-            pairs.append((i, j))
-        else:
-            waiting.setdefault(group.kind, deque()).append(j)
-    return pairs
-
-
-def _pair(a: Kind, b: Kind, present: Mapping[tuple[Kind, Kind], int]) -> tuple[Kind, Kind]:
-    return (a, b) if (a, b) in present else (b, a)
+        kind = group.kind
+        partners = left.get(kind)
+        if not partners:
+            continue
+        first, partner = min(
+            ((waiting[other][0], other) for other in partners if waiting[other]), default=(-1, kind)
+        )
+        if first < 0:
+            waiting[kind].append(j)
+            continue
+        waiting[partner].popleft()
+        for one, other in {(kind, partner), (partner, kind)}:
+            left[one][other] -= 1
+            if not left[one][other]:
+                del left[one][other]
+        yield first, j
 
 
 def by_chunks(table: GroupTable, buckets: Mapping[int, Sequence[Group]], excess: int, group_size: int) -> list[Group]:
