@@ -87,8 +87,8 @@ def _candidates(snapshot: Snapshot, order: IntColumn, group_size: int) -> dict[i
     queues: dict[int, list[Group]] = {}
     room: dict[int, int] = {}  # per GPU count, how many jobs of the bucket are taken; they are its first
     closed: set[int] = set()
-    sizes, classes = snapshot.num_gpu[order].tolist(), snapshot.profile_class[order].tolist()
-    for slot, size, profile_class in zip(order.tolist(), sizes, classes, strict=True):
+    columns = (order, snapshot.num_gpu[order], snapshot.profile_class[order], snapshot.group[order])
+    for slot, size, profile_class, home in zip(*(column.tolist() for column in columns), strict=True):
         queue = queues.setdefault(size, [])
         if len(queue) == room.setdefault(size, 0):
             if size in closed:
@@ -97,7 +97,7 @@ def _candidates(snapshot: Snapshot, order: IntColumn, group_size: int) -> dict[i
                 closed.add(size)
                 continue
             room[size] += group_size
-        queue.append(Group((profile_class,), (slot,)))
+        queue.append(Group((profile_class,), (slot,), home))
     return {size: queue for size, queue in queues.items() if queue}
 
 

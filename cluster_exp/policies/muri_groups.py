@@ -1,7 +1,7 @@
 """How Muri forms groups: what it knows of kinds of groups, and its ways to choose who joins whom."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster_exp.domain.models import GroupSpeed, Order, SpeedModel
@@ -20,11 +20,17 @@ class Group:
 
     kind: Kind
     jobs: tuple[int, ...]  # slots, parallel to `kind`
+    home: int = -1  # the running group in which all the jobs are now; -1 = in none, or not in one
 
     def with_(self, other: "Group") -> "Group":
         """One group of both."""
-        members = sorted(zip(self.kind + other.kind, self.jobs + other.jobs, strict=True), key=lambda item: item[0])
-        return Group(tuple(kind for kind, _ in members), tuple(slot for _, slot in members))
+        members = sorted(zip(self.kind + other.kind, self.jobs + other.jobs, strict=True), key=_kind_of)
+        kind, jobs = zip(*members, strict=True)
+        return Group(kind, jobs, self.home if self.home == other.home else -1)
+
+
+def _kind_of(member: tuple[int, int]) -> int:
+    return member[0]
 
 
 @dataclass
@@ -122,34 +128,62 @@ def by_matching(
     return [group for present in groups.values() for group in present]
 
 
-def _pairs(table: GroupTable, groups: Sequence[Group], group_size: int) -> Iterator[Pair]:
-    """A maximum-weight matching of the groups, as pairs of indices by the larger one.
+class _Pairing:
+    """Turns numbers of pairs of kinds into pairs of groups; which groups of a kind are paired is free."""
 
-    Which groups of a kind are paired is free: the first are, each with the first that still waits.
-    """
-    matching = table.matching(Counter(group.kind for group in groups), group_size)
-    left: dict[Kind, dict[Kind, int]] = {}  # pairs still to be made, by both kinds
-    for (a, b), number in matching.items():
-        left.setdefault(a, {})[b] = number
-        left.setdefault(b, {})[a] = number
-    waiting: dict[Kind, deque[int]] = {kind: deque() for kind in left}
-    for j, group in enumerate(groups):
-        kind = group.kind
-        partners = left.get(kind)
-        if not partners:
-            continue
-        first, partner = min(
-            ((waiting[other][0], other) for other in partners if waiting[other]), default=(-1, kind)
-        )
-        if first < 0:
-            waiting[kind].append(j)
-            continue
-        waiting[partner].popleft()
-        for one, other in {(kind, partner), (partner, kind)}:
-            left[one][other] -= 1
-            if not left[one][other]:
-                del left[one][other]
-        yield first, j
+    def __init__(self, groups: Sequence[Group], matching: Mapping[tuple[Kind, Kind], int]) -> None:
+        self._groups = groups
+        self._left: dict[Kind, dict[Kind, int]] = {}  # pairs still to be made, by both kinds
+        for (a, b), number in matching.items():
+            self._left.setdefault(a, {})[b] = number
+            self._left.setdefault(b, {})[a] = number
+        self.pairs: list[Pair] = []  # indices, the smaller one first
+        self._paired: set[int] = set()
+
+    def keep_together(self) -> None:
+        """Pairs groups whose jobs share GPUs already."""
+        at_home: dict[int, list[int]] = {}
+        for j, group in enumerate(self._groups):
+            if group.home < 0 or group.kind not in self._left:
+                continue
+            mates = at_home.setdefault(group.home, [])
+            mate = next((i for i in mates if self._groups[i].kind in self._left.get(group.kind, ())), None)
+            if mate is None:
+                mates.append(j)
+            else:
+                mates.remove(mate)
+                self._pair(mate, j)
+
+    def fill_up(self) -> None:
+        """Pairs the first of the others, each with the first that still waits."""
+        waiting: dict[Kind, deque[int]] = {kind: deque() for kind in self._left}
+        for j, group in enumerate(self._groups):
+            partners = self._left.get(group.kind)
+            if not partners or j in self._paired:
+                continue
+            first = min((waiting[kind][0] for kind in partners if waiting[kind]), default=None)
+            if first is None:
+                waiting[group.kind].append(j)
+            else:
+                waiting[self._groups[first].kind].popleft()
+                self._pair(first, j)
+
+    def _pair(self, i: int, j: int) -> None:
+        self.pairs.append((i, j))
+        self._paired |= {i, j}
+        a, b = self._groups[i].kind, self._groups[j].kind
+        for one, other in {(a, b), (b, a)}:
+            self._left[one][other] -= 1
+            if not self._left[one][other]:
+                del self._left[one][other]
+
+
+def _pairs(table: GroupTable, groups: Sequence[Group], group_size: int) -> list[Pair]:
+    """A maximum-weight matching of the groups, as pairs of indices by the larger one."""
+    pairing = _Pairing(groups, table.matching(Counter(group.kind for group in groups), group_size))
+    pairing.keep_together()
+    pairing.fill_up()
+    return sorted(pairing.pairs, key=lambda pair: pair[1])
 
 
 def by_chunks(table: GroupTable, buckets: Mapping[int, Sequence[Group]], excess: int, group_size: int) -> list[Group]:
