@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.policy import Policy
-from cluster_exp.policies import las, muri, queue, tiresias
+from cluster_exp.policies import las, muri, queue, themis, tiresias
 from cluster_exp.policies.options import Option, parse_options
 
 
@@ -34,6 +34,7 @@ POLICIES: dict[str, PolicyRow] = {
             tiresias.tiresias,
             tiresias.OPTIONS,
         ),
+        PolicyRow("themis", "least finish-time ratio for the worst job", themis.themis, themis.OPTIONS),
         PolicyRow(
             "muri-s",
             "interleaves jobs of one GPU count, shortest remaining service first",
