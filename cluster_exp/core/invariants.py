@@ -7,15 +7,17 @@ from cluster_exp.core.state import JobTable, Nodes
 from cluster_exp.domain.errors import InvariantError
 from cluster_exp.domain.resources import MAX_GROUP_SIZE
 
+_TOLERANCE = 1e-9  # of a sum of shares
+
 
 def check_holders(jobs: JobTable, nodes: Nodes, groups: Mapping[int, RunningGroup]) -> None:
     """Raises InvariantError unless GPUs, jobs and groups belong to one another as they should.
 
-    A job that holds GPUs has as many as it asked for, on nodes that are up; no GPU belongs to guaranteed jobs of two
-    groups; every job that holds GPUs is in exactly one group, of at most four.
+    A job that holds GPUs has as many as it asked for, on nodes that are up; what the groups on a GPU ask of it sums
+    to at most the whole GPU; every job that holds GPUs is in exactly one group, of at most four.
     """
     sizes = nodes.sizes
-    owners: dict[tuple[int, int], int] = {}
+    asked: dict[tuple[int, int], dict[int, float]] = {}  # (node, GPU) -> group -> share of the GPU
     for slot in jobs.holders:
         job = jobs.live[slot]
         if job.allotment is None:
@@ -25,11 +27,15 @@ def check_holders(jobs: JobTable, nodes: Nodes, groups: Mapping[int, RunningGrou
         group = int(jobs.int_column("group")[slot])
         if group not in groups or slot not in groups[group].members:
             raise InvariantError(f"job {job.spec.job_id} is not in its group {group}")
-        for node, gpu in job.allotment.gpus:
-            if gpu >= sizes.get(node, 0):
-                raise InvariantError(f"job {job.spec.job_id} holds GPU {node}/{gpu}, which is not there")
-            if owners.setdefault((node, gpu), group) != group:
-                raise InvariantError(f"groups {owners[(node, gpu)]} and {group} both hold GPU {node}/{gpu}")
+        for share in job.allotment.shares:
+            for gpu in share.gpus:
+                if gpu >= sizes.get(share.node, 0):
+                    raise InvariantError(f"job {job.spec.job_id} holds GPU {share.node}/{gpu}, which is not there")
+                groups_there = asked.setdefault((share.node, gpu), {})
+                groups_there[group] = max(share.fraction, groups_there.get(group, 0.0))
+    for (node, gpu), shares in asked.items():
+        if sum(shares.values()) > 1.0 + _TOLERANCE:
+            raise InvariantError(f"groups {sorted(shares)} together hold more than GPU {node}/{gpu}")
     members = [slot for group in groups.values() for slot in group.members]
     if sorted(members) != sorted(jobs.holders):
         raise InvariantError("a job holds GPUs outside a group, or is in two groups")

@@ -107,6 +107,7 @@ class Scheduler:
             columns={name: jobs.float_view(name) if name in reads else jobs.hidden for name in GATED_COLUMNS},
             profiles=tuple(jobs.profiles),
             cluster=ClusterSpec(tuple(self._nodes.specs[node] for node in sorted(self._nodes.specs))),
+            node_ids=tuple(sorted(self._nodes.specs)),
             speed=self._speed,
             trial=lambda: ClusterTrial(self._nodes.sizes, self._placement.admission),
             allotments=self._running(),

@@ -67,6 +67,7 @@ class Snapshot:
     cluster: ClusterSpec  # nodes that are up
     speed: SpeedModel
     trial: Callable[[], Trial]  # an empty imagined cluster under the placement in force
+    node_ids: tuple[int, ...] = ()  # ids of the nodes of `cluster`, ascending
     allotments: Mapping[int, Allotment] = field(default_factory=dict)  # of the jobs that hold GPUs, by slot
     ended: tuple[Ended, ...] = ()  # jobs that finished so far, for policies that declare `learns`
     changed: frozenset[int] = frozenset()  # slots whose job arrived, started or left its GPUs since last time

@@ -45,14 +45,16 @@ def still_live(snapshot: Snapshot, order: Sequence[int]) -> IntColumn:
     live = snapshot.seq[snapshot.jobs]  # ascending
     known = np.array(order, dtype=np.int64)
     at = np.minimum(np.searchsorted(live, known), live.size - 1)
-    return snapshot.jobs[at[live[at] == known]]
+    slots: IntColumn = snapshot.jobs[at[live[at] == known]]
+    return slots
 
 
 def arrived_since(snapshot: Snapshot, known: IntColumn) -> IntColumn:
     """Slots of the live jobs that are not among the known ones, by arrival."""
     arrived = np.ones(snapshot.seq.size, dtype=bool)
     arrived[known] = False
-    return snapshot.jobs[arrived[snapshot.jobs]]
+    slots: IntColumn = snapshot.jobs[arrived[snapshot.jobs]]
+    return slots
 
 
 def as_left(snapshot: Snapshot, order: Sequence[int]) -> IntColumn:

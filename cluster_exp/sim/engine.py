@@ -24,6 +24,7 @@ from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.snapshot import FloatColumn
 from cluster_exp.sim.performance import CostModel
 from cluster_exp.sim.running import RunningTable
+from cluster_exp.sim.sharing import Neighbours
 
 OnProgress = Callable[[float, int], None]  # (simulated seconds, jobs ended so far)
 _PROGRESS_EVERY = 64  # instants between two calls of OnProgress
@@ -62,6 +63,7 @@ class Engine:
         self._on_progress = on_progress
         self._now_s = 0.0
         self._running = RunningTable()
+        self._neighbours = Neighbours()
         self._groups: dict[int, TurnGroup] = {}
         self._regrouped: dict[int, None] = {}  # groups whose speed is to be computed anew
         self._wake_s = math.inf
@@ -134,7 +136,7 @@ class Engine:
             self._handle(Progressed(self._now_s, ids, remaining))
         for job_id in finished:
             generation = self._running.generation(job_id)
-            self._running.remove(job_id)
+            self._remove(job_id)
             self._handle(JobFinished(self._now_s, job_id, generation))
 
     def _plan_if_due(self) -> None:
@@ -159,14 +161,16 @@ class Engine:
             case SetTurns():
                 self._groups[action.group.group_id] = action.group
                 self._regrouped[action.group.group_id] = None
+                self._neighbours.regroup(action.group.group_id, [m.job_id for m in action.group.members])
             case Launch():
                 cost_s = self._cost.start_cost_s(action.job)
                 self._running.add(action.job, action.generation, action.remaining_iterations, cost_s)
+                self._neighbours.start(action.job.job_id, action.group_id, action.allotment)
                 self._handle(JobStarted(self._now_s, action.job.job_id, action.generation))
             case Preempt():
                 job = self._running.job(action.job_id)
                 left = self._cost.kept_iterations(job, self._running.remaining(action.job_id))
-                self._running.remove(action.job_id)
+                self._remove(action.job_id)
                 self._handle(JobPreempted(self._now_s, action.job_id, action.generation, left))
             case RecordEnd():
                 self._ended += 1
@@ -174,9 +178,13 @@ class Engine:
             case Wake():
                 self._wake_s = action.at_s
 
+    def _remove(self, job_id: str) -> None:
+        self._running.remove(job_id)
+        self._neighbours.leave(job_id)
+
     def _settle_speeds(self) -> None:
-        """Computes the speed of every group that changed at this instant."""
-        for group_id in self._regrouped:
+        """Computes the speed of every group that changed, or whose neighbours did, at this instant."""
+        for group_id in self._regrouped | self._neighbours.take_touched():
             group = self._groups[group_id]
             present = [
                 member for member in group.members if self._running.generation(member.job_id) == member.generation
@@ -188,9 +196,14 @@ class Engine:
             profiles = [job.profile for job in jobs]
             speeds = self._cost.speed.evaluate(profiles, [member.offset for member in present]).iteration_s
             for member, iteration_s in zip(present, speeds, strict=True):
-                self._running.set_speed(member.job_id, iteration_s)
+                self._running.set_speed(member.job_id, self._beside_s(member.job_id, iteration_s))
             overhead_s = self._cost.shared_cost_s(jobs)
             if overhead_s is not None:
                 for member in present:
                     self._running.set_overhead(member.job_id, overhead_s)
         self._regrouped.clear()
+
+    def _beside_s(self, job_id: str, iteration_s: float) -> float:
+        """Seconds per iteration beside the jobs of other groups on the same GPUs."""
+        others = [self._running.job(other) for other in self._neighbours.of(job_id)]
+        return self._cost.beside_s(self._running.job(job_id), iteration_s, others) if others else iteration_s

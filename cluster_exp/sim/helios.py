@@ -23,6 +23,7 @@ from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.snapshot import FloatColumn
 from cluster_exp.sim.performance import RunningColumns
+from cluster_exp.sim.sharing import leftover_s
 
 TICK_S = 1.0
 # (most GPUs, seconds): what a preemption adds to the remaining time of a job of so many GPUs
@@ -52,6 +53,10 @@ class HeliosCost:
     def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
         """None: each member has its own."""
         return None
+
+    def beside_s(self, job: JobSpec, iteration_s: float, others: Sequence[JobSpec]) -> float:
+        """Beside guaranteed jobs a second of work takes longer."""
+        return leftover_s(self.speed, job, iteration_s, others)
 
     def kept_iterations(self, job: JobSpec, remaining: float) -> float:
         """The seconds of work that were left, and those that the preemption costs."""

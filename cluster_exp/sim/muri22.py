@@ -16,6 +16,7 @@ from cluster_exp.domain.snapshot import FloatColumn
 from cluster_exp.interleave.contention import MURI22_CHUNKS_CONTENTION, MURI22_CONTENTION
 from cluster_exp.interleave.muri22 import Muri22Speed
 from cluster_exp.sim.performance import RunningColumns, StartCost
+from cluster_exp.sim.sharing import leftover_s
 
 _SHARING_ARRIVAL_TOLERANCE_S = 1e-4
 
@@ -42,6 +43,10 @@ class Muri22Cost:
     def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
         """The sum of the members' start costs: each of them loses it at every event."""
         return sum(self.start_cost(job) for job in jobs)
+
+    def beside_s(self, job: JobSpec, iteration_s: float, others: Sequence[JobSpec]) -> float:
+        """What is left beside guaranteed jobs, by their stage times."""
+        return leftover_s(self.speed, job, iteration_s, others)
 
     def kept_iterations(self, job: JobSpec, remaining: float) -> float:
         """All that were left: nothing is lost."""

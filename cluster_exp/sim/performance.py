@@ -10,6 +10,7 @@ import numpy as np
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.snapshot import FloatColumn
+from cluster_exp.sim.sharing import leftover_s
 
 StartCost = Callable[[JobSpec], float]  # seconds that a start or a move of the job takes
 
@@ -42,6 +43,10 @@ class CostModel(Protocol):
 
     def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
         """`overhead_s` of each member of a group that was formed or changed; None = it stays what it was."""
+        ...
+
+    def beside_s(self, job: JobSpec, iteration_s: float, others: Sequence[JobSpec]) -> float:
+        """Seconds per iteration of a job that takes `iteration_s` without the jobs of other groups on its GPUs."""
         ...
 
     def kept_iterations(self, job: JobSpec, remaining: float) -> float:
@@ -80,6 +85,10 @@ class PhysicalCost:
     def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
         """None: each member paid, or still pays, for its own start."""
         return None
+
+    def beside_s(self, job: JobSpec, iteration_s: float, others: Sequence[JobSpec]) -> float:
+        """What is left beside guaranteed jobs, by their stage times."""
+        return leftover_s(self.speed, job, iteration_s, others)
 
     def kept_iterations(self, job: JobSpec, remaining: float) -> float:
         """All that were left: nothing is lost."""
