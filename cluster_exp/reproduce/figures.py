@@ -147,7 +147,7 @@ FIGURES: dict[str, Figure] = {
             "Muri, figure 13: how many types of jobs there are",
             _FIGURES_11_13 + "Fig13",
             "muri22",
-            # Of one type of jobs no group pays: the published Muri-S is with unpacking there, elsewhere without.
+            # The published Muri-S of job_type_1, where few groups pay, is with unpacking.
             (
                 TraceUse("job_type_1", "job_type_1"),
                 TraceUse("job_type_2", "job_type_2"),
@@ -157,10 +157,8 @@ FIGURES: dict[str, Figure] = {
             (
                 PolicyUse("srtf", "SRTF"),
                 PolicyUse("muri-s", "Muri_S"),
-                PolicyUse("muri-s:unpack=off", "Muri_S"),
                 PolicyUse("tiresias", "Tiresias"),
                 PolicyUse("muri-l", "Muri_L"),
-                PolicyUse("muri-l:unpack=off", "Muri_L"),
             ),
             ("avg_jct",),
         ),
