@@ -81,7 +81,8 @@ def make_policy(spec: str) -> Policy:
     name, *options = spec.split(":")
     spec = ":".join([ALIASES.get(name, name), *options])
     row = _row(spec.split(":")[0])
-    return row.make(spec, **parse_options(spec, row.options)) if row.options else row.make()
+    values = parse_options(spec, row.options)
+    return row.make(spec, **values) if row.options else row.make()
 
 
 def _row(name: str) -> PolicyRow:
