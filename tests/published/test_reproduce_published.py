@@ -1,7 +1,6 @@
 """The declarative tables against the published file, and HeliosArtifact's virtual clusters against our simulation."""
 
 import math
-import os
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,6 @@ from cluster_exp.reproduce.published import PUBLISHED_FILE, read_published
 from cluster_exp.reproduce.runs import Outcome, Run, jobs_of, simulate_run, trace_path
 
 pytestmark = pytest.mark.published
-
-
-@pytest.fixture
-def data() -> Path:
-    folder = os.environ.get("CLUSTER_EXP_DATA")
-    if not folder:
-        pytest.skip("CLUSTER_EXP_DATA does not name the folder of the published results")
-    return Path(folder)
 
 
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=lambda figure: figure.name)
