@@ -141,11 +141,12 @@ def _muri(
     name: str,
     order_of_jobs: JobOrder,
     group: int = MAX_GROUP_SIZE,
-    unpack: bool = True,
+    unpack: bool | None = None,
     order: Order = Order.BEST,
     grouping: Grouping = by_matching,
 ) -> Muri:
-    return Muri(name, order_of_jobs, group, unpack, order, grouping)
+    # Chunks are what matching is compared with: they stay as they are, unless told otherwise.
+    return Muri(name, order_of_jobs, group, grouping is by_matching if unpack is None else unpack, order, grouping)
 
 
 def muri_s(name: str = "muri-s", **options: Any) -> Muri:
