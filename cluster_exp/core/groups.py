@@ -86,7 +86,7 @@ def compare(
                 difference.started.append(slot)
             elif slot in leaving:
                 continue
-            elif running[slot] == allotment:
+            elif running[slot] is allotment or running[slot] == allotment:
                 difference.kept.add(slot)
             else:
                 difference.moved.append(slot)
@@ -96,8 +96,11 @@ def compare(
 
 def current_of(slots: Iterable[int], running: Mapping[int, Allotment], leaving: Container[int]) -> Allotment | None:
     """The place that most of a group's running members hold; of equals, the first member's."""
+    first, *others = slots
+    if not others:
+        return None if first in leaving else running.get(first)
     votes: dict[Allotment, int] = {}
-    for slot in slots:
+    for slot in (first, *others):
         if slot in running and slot not in leaving:
             votes[running[slot]] = votes.get(running[slot], 0) + 1
     return max(votes, key=lambda allotment: votes[allotment]) if votes else None

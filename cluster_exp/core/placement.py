@@ -75,7 +75,10 @@ def yarn_fit(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) ->
 
     As in the simulator published with Muri (SIGCOMM'22).
     """
-    return _spread_fit(free, sizes, num_gpu, best=False)
+    for node, room in free.items():  # by node id
+        if room >= num_gpu:
+            return [(node, num_gpu)]
+    return _spread_fit(free, sizes, num_gpu, best=False) if num_gpu > max(sizes.values(), default=0) else None
 
 
 def count_fit(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) -> Parts | None:

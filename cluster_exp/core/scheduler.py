@@ -206,10 +206,12 @@ class Scheduler:
     def _check_plan(self, plan: Plan) -> None:
         seen: set[int] = set()
         for group in plan.groups:
-            offsets = set(group.offsets)
             if not 1 <= len(group.jobs) <= MAX_GROUP_SIZE or len(group.offsets) != len(group.jobs):
                 raise InvariantError(f"{self._policy.name} plans a group of {len(group.jobs)} jobs: {group}")
-            if len(offsets) != len(group.jobs) or not offsets <= set(range(NUM_RESOURCES)):
+            if (
+                len(set(group.offsets)) != len(group.jobs)
+                or not 0 <= min(group.offsets) <= max(group.offsets) < NUM_RESOURCES
+            ):
                 raise InvariantError(f"{self._policy.name} plans offsets that are not distinct in 0..3: {group}")
             for slot in group.jobs:
                 if slot in seen or slot not in self._jobs.live:
@@ -250,6 +252,10 @@ class Scheduler:
     def _start_group(self, target: TargetGroup) -> list[Action]:
         holders = self._jobs.holders
         groups = self._jobs.int_column("group")
+        jobs, offsets = target.plan.jobs, target.plan.offsets
+        present = self._groups.get(int(groups[jobs[0]]))
+        if present is not None and (tuple(present.members), tuple(present.members.values())) == (jobs, offsets):
+            return []
         members = target.members
         kept = [slot for slot in members if slot in holders]
         group_id = int(groups[kept[0]]) if kept else self._next_group
@@ -257,8 +263,6 @@ class Scheduler:
         if group is None:
             self._next_group += 1
             group = self._groups[group_id] = RunningGroup(group_id, 0, {})
-        if list(group.members.items()) == list(members.items()):
-            return []
         group.members = members
         launches: list[Action] = [
             self._launch(slot, group, allotment, target.plan.reason)
