@@ -4,6 +4,7 @@ import argparse
 import difflib
 import logging
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from cluster_exp.inputs.traces import read_trace
 from cluster_exp.interleave.contention import CONTENTIONS
 from cluster_exp.interleave.speed import SPEED_MODELS
 from cluster_exp.policies.registry import make_policy
+from cluster_exp.results.history import read_history
 from cluster_exp.results.journal import Detail
 from cluster_exp.results.run_directory import check_free, check_holds_no_run
 from cluster_exp.sim.performance import StartCost
@@ -53,7 +55,7 @@ class RunSpec:
         """Where a policy's run goes. Raises InputError without --out."""
         if self.out is None:
             raise InputError("is missing; name a new directory for the results", where="--out")
-        return self.out if len(self.policies) == 1 else self.out / policy.name.replace(":", "_")
+        return self.out if len(self.policies) == 1 else self.out / re.sub(r"[^\w.=-]", "_", policy.name)
 
     def start_cost(self) -> StartCost:
         """Seconds that a start of a job takes."""
@@ -106,7 +108,7 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
     names = [name.strip() for name in arguments.policy.split(",")]
     if len(set(names)) < len(names):
         raise InputError(f"{arguments.policy!r} names a policy twice", where="--policy")
-    policies = tuple(make_policy(name) for name in names)
+    policies = tuple(make_policy(name, read_history) for name in names)
     rules = _rules(arguments, mode)
     cluster = read_cluster(arguments.cluster)
     trace = read_trace(arguments.trace, default_profiles(), cluster, drop_unfit=arguments.drop_unfit)

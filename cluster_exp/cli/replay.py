@@ -16,6 +16,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the first difference, if there is one, and returns 1 then."""
     from cluster_exp.domain.errors import InputError
     from cluster_exp.policies.registry import make_policy
+    from cluster_exp.results.history import read_history
     from cluster_exp.results.journal import Detail, read_journal
     from cluster_exp.results.run_directory import JOURNAL_FILE
     from cluster_exp.sim.simulate import SimulationOptions, make_cost, make_scheduler
@@ -25,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     header = journal.header
     if header.get("detail") != Detail.FULL.value:
         raise InputError(f"is a {header.get('detail')} journal; a full one is needed", where=str(path))
-    policy = make_policy(str(header["policy"]))
+    policy = make_policy(str(header["policy"]), read_history)
     names = ("cost_model", "speed_model", "contention", "placement", "interval_s")
     options = SimulationOptions(**{name: header[name] for name in names})
     scheduler = make_scheduler(policy, options, make_cost(policy, options, lambda job: 0.0))

@@ -107,6 +107,8 @@ class JobTable:
         floats["priority"][slot] = spec.priority
         floats["user"][slot] = self._code("user", spec.user)
         floats["queue"][slot] = self._code("queue", spec.queue)
+        floats["num_cpu"][slot] = spec.num_cpu
+        floats["memory_gib"][slot] = spec.memory_gib
         floats["duration_s"][slot] = spec.duration_s
         floats["iterations"][slot] = spec.iterations
         floats["iteration_s"][slot] = self._speed.alone_s(spec.profile)
@@ -189,8 +191,9 @@ class JobTable:
         return self._classes[key]
 
     def _code(self, column: str, name: str) -> int:
+        """Number of a user or queue in order of appearance; -1 for none."""
         codes = self._codes[column]
-        return codes.setdefault(name, len(codes))
+        return codes.setdefault(name, len(codes)) if name else -1
 
     def _grow(self) -> None:
         size = max(_FIRST_SIZE, 2 * self._size)

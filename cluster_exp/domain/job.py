@@ -52,6 +52,8 @@ class JobSpec:
     gpu_type: str = ""  # "" = any
     gpu_fraction: float = 1.0  # share of each GPU, in (0, 1]
     gpu_memory_mib: float = math.nan  # peak per GPU; NaN = not stated
+    num_cpu: float = math.nan  # cores of the whole job; NaN = not stated
+    memory_gib: float = math.nan  # host memory of the whole job; NaN = not stated
 
     @property
     def profile_key(self) -> ProfileKey:

@@ -26,6 +26,8 @@ GATED_COLUMNS = frozenset(
         "priority",
         "user",
         "queue",
+        "num_cpu",
+        "memory_gib",
         "duration_s",
         "iterations",
         "remaining_iterations",

@@ -69,14 +69,10 @@ def _csv_nodes(table: Table) -> list[NodeSpec]:
         for node in range(num_switch * per_switch):
             switch = switches + node // per_switch
             name = f"n{len(nodes)}"
-            nodes.append(
-                NodeSpec(name, num_gpu, num_cpu=num_cpu, memory_gib=memory_gib or math.nan, switch=switch)
-            )
+            nodes.append(NodeSpec(name, num_gpu, num_cpu=num_cpu, memory_gib=memory_gib or math.nan, switch=switch))
         switches += num_switch
     if row is None:
-        raise InputError(
-            "the cluster has no nodes; a row is needed", where=f"{table.path}:{table.header_line + 1}:1"
-        )
+        raise InputError("the cluster has no nodes; a row is needed", where=f"{table.path}:{table.header_line + 1}:1")
     if not nodes:
         column = "num_node_p_switch" if row.integer("num_switch", _COUNT) else "num_switch"
         raise row.error(column, f"{column}: '0': the cluster has no nodes; allowed: 1 or more")

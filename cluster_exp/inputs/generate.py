@@ -20,11 +20,9 @@ from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.profile import ProfileKey
 from cluster_exp.inputs.profiles import ProfileTable, default_profiles
 from cluster_exp.inputs.stages import FOUR_COLUMNS, ITERATION_COLUMN, THREE_COLUMNS
-from cluster_exp.inputs.traces import REQUIRED_COLUMNS
+from cluster_exp.inputs.traces import REQUIRED_COLUMNS, UNSTATED_COLUMNS
 
-PHILLY_GPU_WEIGHTS: Mapping[int, float] = MappingProxyType(
-    {1: 0.70, 2: 0.09, 4: 0.11, 8: 0.07, 16: 0.025, 32: 0.005}
-)
+PHILLY_GPU_WEIGHTS: Mapping[int, float] = MappingProxyType({1: 0.70, 2: 0.09, 4: 0.11, 8: 0.07, 16: 0.025, 32: 0.005})
 
 _DAY_S = 86_400.0
 _DAY_STEPS = 288  # resolution of the day pattern: 5 minutes
@@ -196,8 +194,7 @@ def write_trace(path: str | Path, jobs: Sequence[JobSpec]) -> None:
     """
     four = any(job.profile.storage_s for job in jobs)
     optional = [name for name, plain in _PLAIN.items() if any(getattr(job, name) != plain for job in jobs)]
-    if any(not math.isnan(job.gpu_memory_mib) for job in jobs):
-        optional.append("gpu_memory_mib")
+    optional += [name for name in UNSTATED_COLUMNS if any(not math.isnan(getattr(job, name)) for job in jobs)]
     stages = FOUR_COLUMNS if four else THREE_COLUMNS
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")

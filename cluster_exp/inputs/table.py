@@ -92,9 +92,7 @@ class Table:
         names = frozenset(known)
         for field, name in enumerate(self.header):
             if name in names and self.fields[name] != field:
-                raise self.header_error(
-                    field, f"column {name} stands twice, first in field {self.fields[name] + 1}"
-                )
+                raise self.header_error(field, f"column {name} stands twice, first in field {self.fields[name] + 1}")
         return tuple(name for name in self.header if name not in names)
 
     def header_error(self, field: int, message: str) -> InputError:

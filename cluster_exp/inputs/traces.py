@@ -1,6 +1,5 @@
 """Traces: the jobs of a run, from a CSV file."""
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,13 +33,18 @@ REQUIRED_COLUMNS = (
     "batch_size",
     "duration",
 )
-OPTIONAL_COLUMNS = ("user", "queue", "gpu_memory_mib", "gpu_type", "gpu_fraction", "priority")
+UNSTATED_COLUMNS = ("gpu_memory_mib", "num_cpu", "memory_gib")  # numbers above 0; empty = not stated
+OPTIONAL_COLUMNS = ("user", "queue", "gpu_type", "gpu_fraction", "priority", *UNSTATED_COLUMNS)
 IGNORED_COLUMNS = ("interval",)
 
 _ITERATIONS = Span(0, 1e12)
 _PRIORITY = Span(0, 1000)
 _FRACTION = Span(0, 1, above=True)
-_MEMORY = Span(0, 1e9, above=True, unit="MiB")
+_AMOUNT = {
+    "gpu_memory_mib": Span(0, 1e9, above=True, unit="MiB"),
+    "num_cpu": Span(0, 1e9, above=True),
+    "memory_gib": Span(0, 1e9, above=True, unit="GiB"),
+}
 _JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+=-]{0,199}")
 
 
@@ -135,7 +139,7 @@ class _JobReader:
         batch_size = row.integer("batch_size", BATCH)
         duration_s = row.number("duration", POSITIVE_MS) / 1000
         gpu_type = row.name("gpu_type")
-        memory_mib = row.number("gpu_memory_mib", _MEMORY) if row.text("gpu_memory_mib") else math.nan
+        stated = {name: row.number(name, _AMOUNT[name]) for name in UNSTATED_COLUMNS if row.text(name)}
         return JobSpec(
             job_id=job_id,
             num_gpu=num_gpu,
@@ -150,7 +154,7 @@ class _JobReader:
             priority=row.integer("priority", _PRIORITY) if row.text("priority") else 0,
             gpu_type=gpu_type,
             gpu_fraction=row.number("gpu_fraction", _FRACTION) if row.text("gpu_fraction") else 1.0,
-            gpu_memory_mib=memory_mib,
+            **stated,
         )
 
     def profile(self, row: Row, key: ProfileKey) -> StageProfile:

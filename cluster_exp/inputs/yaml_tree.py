@@ -155,9 +155,7 @@ def compose(path: Path, text: str) -> Value:
         raise InputError(f"is not usable YAML: {reason}", where=_place(path, mark)) from None
     except (ValueError, OverflowError):
         # The scanner lets these through for escapes and versions that no character or number stands for.
-        raise InputError(
-            "is not usable YAML: a number is too large", where=_place(path, loader.get_mark())
-        ) from None
+        raise InputError("is not usable YAML: a number is too large", where=_place(path, loader.get_mark())) from None
     finally:
         loader.dispose()
     if node is None:

@@ -87,6 +87,7 @@ def _candidates(snapshot: Snapshot, order: IntColumn, group_size: int) -> dict[i
     queues: dict[int, list[Group]] = {}
     room: dict[int, int] = {}  # per GPU count, how many jobs of the bucket are taken; they are its first
     closed: set[int] = set()
+    missing = 0  # jobs that there is still room for
     columns = (order, snapshot.num_gpu[order], snapshot.profile_class[order], snapshot.group[order])
     for slot, size, profile_class, home in zip(*(column.tolist() for column in columns), strict=True):
         queue = queues.setdefault(size, [])
@@ -97,7 +98,11 @@ def _candidates(snapshot: Snapshot, order: IntColumn, group_size: int) -> dict[i
                 closed.add(size)
                 continue
             room[size] += group_size
+            missing += group_size
         queue.append(Group((profile_class,), (slot,), home))
+        missing -= 1
+        if not missing and not trial.free_gpus:
+            break
     return {size: queue for size, queue in queues.items() if queue}
 
 

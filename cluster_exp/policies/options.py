@@ -39,6 +39,7 @@ def number(least: float, unit: str = "") -> Option:
     return Option(f"from {least:g}{' ' + unit if unit else ''} on", parse)
 
 
+FILE = Option("a file that exists", str)  # whoever makes the policy reads it and passes on what it holds
 SWITCH = choice({"on": True, "off": False})
 
 

@@ -3,11 +3,12 @@
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.policy import Policy
-from cluster_exp.policies import las, muri, queue, themis, tiresias
-from cluster_exp.policies.options import Option, parse_options
+from cluster_exp.policies import drf, gittins, las, muri, queue, themis, tiresias
+from cluster_exp.policies.options import FILE, Option, parse_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,13 @@ POLICIES: dict[str, PolicyRow] = {
             tiresias.tiresias,
             tiresias.OPTIONS,
         ),
+        PolicyRow(
+            "gittins",
+            "most likely to finish soon, learnt from finished jobs; durations unknown",
+            gittins.gittins,
+            gittins.OPTIONS,
+        ),
+        PolicyRow("drf", "equal dominant shares between users; durations unknown", drf.drf, drf.OPTIONS),
         PolicyRow("themis", "least finish-time ratio for the worst job", themis.themis, themis.OPTIONS),
         PolicyRow(
             "muri-s",
@@ -72,16 +80,24 @@ def describe(name: str) -> str:
     return _row(name).description
 
 
-def make_policy(spec: str) -> Policy:
+def make_policy(spec: str, read_file: Callable[[str], Any] | None = None) -> Policy:
     """A policy by NAME or NAME:key=value...; its name is the spec.
 
+    `read_file` turns the path behind an option that names a file into what the policy takes: policies read no files.
+
     Raises:
-        InputError: no policy has this name (the nearest is told), or it has no such option or value.
+        InputError: no policy has this name (the nearest is told), it has no such option or value, or a file is named
+            and there is nothing to read it with.
     """
     name, *options = spec.split(":")
     spec = ":".join([ALIASES.get(name, name), *options])
     row = _row(spec.split(":")[0])
     values = parse_options(spec, row.options)
+    for key in values:
+        if row.options[key] is FILE:
+            if read_file is None:
+                raise InputError(f"option {key!r} of policy {name!r} names a file, none can be read here", where=spec)
+            values[key] = read_file(values[key])
     return row.make(spec, **values) if row.options else row.make()
 
 

@@ -23,7 +23,7 @@ from cluster_exp.domain.events import Event, Progressed
 FORMAT_VERSION = 1
 _EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 _ACTIONS: dict[str, type[Action]] = {kind.__name__: kind for kind in get_args(Action)}
-_NOT_STATED = ("gpu_memory_mib", "memory_gib")  # NaN in the records, null in the file
+_NOT_STATED = ("gpu_memory_mib", "memory_gib", "num_cpu")  # NaN in the records, null in the file
 _BUFFER_BYTES = 1 << 16
 _log = logging.getLogger(__name__)
 

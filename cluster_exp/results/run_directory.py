@@ -109,8 +109,7 @@ class RunDirectory:
     def note(self, **values: Any) -> None:
         """Adds values to run.json when the run ends; NaN becomes null."""
         self._run |= {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in values.items()
+            name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()
         }
 
     def interrupted(self) -> None:

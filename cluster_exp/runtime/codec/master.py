@@ -37,7 +37,6 @@ _REPORT_BODIES: dict[ReportKind, Callable[[TrainerReport], object]] = {
 }
 
 
-
 def submission_from(message: master.SubmitJobRequest) -> tuple[str, tuple[JobSpec, ...]]:
     """The request id and the jobs of a submission; ids are distinct."""
     request_id = fields.name("request_id", message.request_id)

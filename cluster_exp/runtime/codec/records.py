@@ -1,6 +1,7 @@
 """Records that both services use: jobs, profiles, shares of nodes, trainers."""
 
 import math
+from typing import Literal
 
 from cluster_exp.domain.allotment import NodeShare
 from cluster_exp.domain.job import JobSpec
@@ -39,6 +40,13 @@ def profile_from(message: common.StageProfile, where: str) -> StageProfile:
     return profile
 
 
+_MAY_BE_UNSTATED: tuple[Literal["gpu_memory_mib", "num_cpu", "memory_gib"], ...] = (
+    "gpu_memory_mib",
+    "num_cpu",
+    "memory_gib",
+)
+
+
 def job_to(job: JobSpec) -> common.JobSpec:
     """The message of a job."""
     message = common.JobSpec(
@@ -56,17 +64,20 @@ def job_to(job: JobSpec) -> common.JobSpec:
         gpu_type=job.gpu_type,
         gpu_fraction=job.gpu_fraction,
     )
-    if not math.isnan(job.gpu_memory_mib):
-        message.gpu_memory_mib = job.gpu_memory_mib
+    for name in _MAY_BE_UNSTATED:
+        if not math.isnan(getattr(job, name)):
+            setattr(message, name, getattr(job, name))
     return message
 
 
 def job_from(message: common.JobSpec, where: str = "job") -> JobSpec:
     """A job."""
     fraction = message.gpu_fraction if message.HasField("gpu_fraction") else 1.0
-    memory_mib = math.nan
-    if message.HasField("gpu_memory_mib"):
-        memory_mib = fields.number(f"{where}.gpu_memory_mib", message.gpu_memory_mib)
+    stated = {
+        name: fields.number(f"{where}.{name}", getattr(message, name))
+        for name in _MAY_BE_UNSTATED
+        if message.HasField(name)
+    }
     if abs(message.priority) > _MAX_PRIORITY:
         raise FieldError(f"{where}.priority", message.priority, f"-{_MAX_PRIORITY} to {_MAX_PRIORITY}")
     return JobSpec(
@@ -83,7 +94,7 @@ def job_from(message: common.JobSpec, where: str = "job") -> JobSpec:
         priority=message.priority,
         gpu_type=fields.name(f"{where}.gpu_type", message.gpu_type, empty=True),
         gpu_fraction=fields.number(f"{where}.gpu_fraction", fraction, positive=True, most=1.0),
-        gpu_memory_mib=memory_mib,
+        **stated,
     )
 
 
@@ -120,9 +131,7 @@ def status_from(message: common.TrainerStatus, where: str) -> TrainerStatus:
 
 def share_to(share: NodeShare) -> common.NodeShare:
     """The message of a node's part."""
-    return common.NodeShare(
-        node=share.node, gpus=share.gpus, fraction=share.fraction, memory_mib=share.memory_mib
-    )
+    return common.NodeShare(node=share.node, gpus=share.gpus, fraction=share.fraction, memory_mib=share.memory_mib)
 
 
 def share_from(message: common.NodeShare, where: str) -> NodeShare:
