@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from cluster_exp.reproduce.runs import Outcome, Run
 
 HELP = "simulates what a published figure shows and prints published, ours and the ratio"
-EXAMPLE = "CLUSTER_EXP_DATA=../data python run.py reproduce muri-fig9 --traces trace3 --out out/fig9"
+EXAMPLE = "python run.py reproduce muri-fig9 --data ../data --traces trace3 --out out/fig9"
 # Those of reproduce/figures.py, named here so that --help needs no numpy; a test compares them.
 FIGURE_NAMES = ("muri-fig9", "muri-fig10", "muri-fig11", "muri-fig12", "muri-fig13", "helios-vc", "muri-testbed")
 DATA_VARIABLE = "CLUSTER_EXP_DATA"
