@@ -1,76 +1,105 @@
 """AntMan (OSDI'20): opportunistic jobs in what guaranteed jobs leave of their GPUs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cluster_exp.domain.allotment import Allotment, NodeShare
 from cluster_exp.domain.plan import GroupPlan, Plan
-from cluster_exp.domain.snapshot import Snapshot
+from cluster_exp.domain.snapshot import IntColumn, Snapshot
 from cluster_exp.policies.parts import holding, waiting
 
 Gpu = tuple[int, int]  # node id, GPU id
 
-GUARANTEED_SHARE = 0.1
-OPPORTUNISTIC_SHARE = 0.9
-FULL = 0.8  # a GPU of which this much is asked for takes no opportunistic job
+# Shares of a GPU in tenths, as in the simulator published with Muri (SIGCOMM'22).
+GUARANTEED_TENTHS = 1
+OPPORTUNISTIC_TENTHS = 9
+FULL_TENTHS = 8  # a GPU of which this much is asked for takes no opportunistic job
 
 
-@dataclass
 class _Gpus:
-    """What each GPU is asked for, while a plan is made."""
+    """Who has which GPUs while a plan is made."""
 
-    nodes: dict[int, list[Gpu]]  # by node id, ascending
-    asked: dict[Gpu, float] = field(default_factory=dict)  # sum of shares
-    guaranteed: set[Gpu] = field(default_factory=set)  # taken, or kept, by a guaranteed job
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        self.sizes = sizes  # GPUs by node id, ascending
+        self._asked = {(node, gpu): 0 for node, size in sizes.items() for gpu in range(size)}  # tenths
+        self.room = {node: [(node, gpu) for gpu in range(size)] for node, size in sizes.items()}
 
-    def take(self, gpus: Iterable[Gpu], share: float, guaranteed: bool) -> None:
-        """Gives GPUs to a job."""
+    def take(self, gpus: Iterable[Gpu], guaranteed: bool) -> None:
+        """Gives GPUs to a job that runs or starts."""
         for gpu in gpus:
-            self.asked[gpu] = self.asked.get(gpu, 0.0) + share
-            if guaranteed:
-                self.guaranteed.add(gpu)
+            self._asked[gpu] += GUARANTEED_TENTHS if guaranteed else OPPORTUNISTIC_TENTHS
+        if guaranteed:
+            self.keep(gpus)
 
-    def without_guaranteed(self, node: int) -> list[Gpu]:
-        """GPUs of a node that a guaranteed job can have, ascending."""
-        return [gpu for gpu in self.nodes[node] if gpu not in self.guaranteed]
+    def keep(self, gpus: Iterable[Gpu]) -> None:
+        """Closes GPUs to other guaranteed jobs."""
+        for gpu in gpus:
+            if gpu in self.room[gpu[0]]:
+                self.room[gpu[0]].remove(gpu)
 
-    def for_guaranteed(self, num_gpu: int) -> list[Gpu] | None:
-        """On the first node with enough of them; more than a node has: whole nodes, the remainder on one more."""
-        room = {node: self.without_guaranteed(node) for node in self.nodes}
-        chosen: list[Gpu] = []
-        if num_gpu > max((len(gpus) for gpus in self.nodes.values()), default=0):
-            for node in sorted(room, key=lambda node: (-len(self.nodes[node]), node)):
-                if len(room[node]) == len(self.nodes[node]) <= num_gpu:
-                    num_gpu -= len(room[node])
-                    chosen += room.pop(node)
-        if num_gpu == 0:
-            return chosen
-        rest = next((gpus for gpus in room.values() if len(gpus) >= num_gpu), None)
-        return None if rest is None else chosen + rest[:num_gpu]
+    def collect(self, num_gpu: int, kept: Sequence[Gpu]) -> list[Gpu]:
+        """GPUs that a guaranteed job has after this plan, with those that it kept: all it needs, or some to keep.
 
-    def kept(self, num_gpu: int) -> list[Gpu]:
-        """What a guaranteed job that does not fit keeps: up to its number on the node with most of them."""
-        room = [self.without_guaranteed(node) for node in self.nodes]
-        return max(room, key=len, default=[])[:num_gpu]
+        Up to a node's size: on the fullest node with room, or, where none has enough, on the one with most room, to
+        which it sticks. Larger: whole nodes as they come free, at last a remainder like a small job.
+        """
+        gpus = list(kept)
+        whole, partial = self._split(kept)
+        rest = num_gpu - sum(self.sizes[node] for node in whole)
+        largest = max(self.sizes.values())
+        if num_gpu > largest:
+            for node in sorted(self.sizes, key=lambda node: (-self.sizes[node], node)):
+                if partial is None and len(self.room[node]) == self.sizes[node] <= rest:
+                    gpus += self.room[node]
+                    rest -= self.sizes[node]
+                    self.room[node] = []
+        if rest and (num_gpu <= largest or rest < largest):
+            node = self._node_for(rest) if partial is None else partial
+            added = self.room[node][: num_gpu - len(gpus)]
+            gpus += added
+            self.keep(added)
+        return gpus
 
     def for_opportunistic(self, num_gpu: int) -> list[Gpu] | None:
-        """Those of which least is asked for, wherever they are."""
-        open_gpus = [gpu for gpus in self.nodes.values() for gpu in gpus if self.asked.get(gpu, 0.0) < FULL]
+        """Those of which least is asked for, wherever they are; None where too few are open."""
+        open_gpus = [gpu for gpu, tenths in self._asked.items() if tenths < FULL_TENTHS]
         if len(open_gpus) < num_gpu:
             return None
-        return sorted(open_gpus, key=lambda gpu: (self.asked.get(gpu, 0.0), gpu))[:num_gpu]
+        return sorted(open_gpus, key=lambda gpu: self._asked[gpu])[:num_gpu]
+
+    def _split(self, kept: Sequence[Gpu]) -> tuple[list[int], int | None]:
+        """Nodes that a job keeps wholly, and the one that it keeps in part."""
+        counts: dict[int, int] = {}
+        for node, _ in kept:
+            counts[node] = counts.get(node, 0) + 1
+        whole = [node for node, count in counts.items() if count == self.sizes[node]]
+        return whole, next((node for node in counts if node not in whole), None)
+
+    def _node_for(self, num_gpu: int) -> int:
+        """The fullest node with room for all, of equals the one of which most is asked for; else the roomiest."""
+        large = [node for node, size in self.sizes.items() if size >= num_gpu]
+        roomy = [node for node in large if len(self.room[node]) >= num_gpu]
+        if not roomy:
+            return max(large, key=lambda node: len(self.room[node]))
+        return min(roomy, key=lambda node: (len(self.room[node]), -self._asked_of(node)))
+
+    def _asked_of(self, node: int) -> int:
+        return sum(self._asked[(node, gpu)] for gpu in range(self.sizes[node]))
 
 
 @dataclass(frozen=True)
 class AntMan:
-    """Never preempts. Guaranteed jobs (priority 0) first, each kind first come, first served.
+    """Never preempts; guaranteed jobs (priority 0) first, each kind first come, first served.
 
-    A guaranteed job takes GPUs that no other guaranteed job has. While it finds too few it keeps those of the node
-    with most of them from the guaranteed jobs behind it. An opportunistic job takes the GPUs of which least is asked
-    for, and runs in what the guaranteed jobs there leave.
+    A guaranteed job takes GPUs that no other guaranteed job has. While it finds too few it keeps those that it found
+    from the guaranteed jobs behind it. An opportunistic job takes the GPUs of which least is asked for, all or none,
+    and runs in what the guaranteed jobs there leave (section 4 of the paper; shares as in the simulator published
+    with Muri, SIGCOMM'22).
+
+    Memory: `kept`, (arrival number, GPUs as (node, GPU) pairs) of each waiting guaranteed job that keeps some.
     """
 
     name: str = "antman"
@@ -80,41 +109,75 @@ class AntMan:
 
     def plan(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Plan:
         """The running jobs where they are, and the waiting ones that find GPUs."""
-        guaranteed = snapshot.column("priority") == 0
-        gpus = _Gpus(_nodes(snapshot))
-        groups = []
-        for slot in holding(snapshot).tolist():
-            allotment = snapshot.allotments[slot]
-            gpus.take(allotment.gpus, _share(guaranteed[slot]), bool(guaranteed[slot]))
-            groups.append(GroupPlan((slot,), reason="runs", allotments=(allotment,)))
-        order = waiting(snapshot)
-        order = order[np.lexsort((snapshot.submit_s[order], snapshot.column("priority")[order]))]
-        for slot, num_gpu in zip(order.tolist(), snapshot.num_gpu[order].tolist(), strict=True):
-            first = bool(guaranteed[slot])
-            chosen = gpus.for_guaranteed(num_gpu) if first else gpus.for_opportunistic(num_gpu)
-            if chosen is not None:
-                gpus.take(chosen, _share(first), first)
-                why = "guaranteed" if first else "opportunistic"
-                groups.append(GroupPlan((slot,), reason=why, allotments=(_allotment(chosen, _share(first)),)))
-            elif first:
-                gpus.take(gpus.kept(num_gpu), GUARANTEED_SHARE, True)
-        return Plan(tuple(groups), pinned=True, reason=f"policy={self.name}")
+        sizes = {node: spec.num_gpu for node, spec in zip(snapshot.node_ids, snapshot.cluster.nodes, strict=True)}
+        kept = _still_kept(snapshot, sizes, memory.get("kept", ()))
+        groups, keeping, guaranteed_run = _placed(snapshot, sizes, kept)
+        if keeping and not guaranteed_run:
+            # Jobs that wait for what others keep would wait forever: all give back what they keep.
+            groups, keeping, _ = _placed(snapshot, sizes, {})
+        keeps = [[int(snapshot.seq[slot]), [list(gpu) for gpu in gpus]] for slot, gpus in keeping.items()]
+        return Plan(tuple(groups), pinned=True, reason=f"keeping={len(keeps)}", memory={"kept": keeps})
 
 
-def _share(guaranteed: bool) -> float:
-    return GUARANTEED_SHARE if guaranteed else OPPORTUNISTIC_SHARE
+def _placed(
+    snapshot: Snapshot, sizes: Mapping[int, int], kept: Mapping[int, Sequence[Gpu]]
+) -> tuple[list[GroupPlan], dict[int, list[Gpu]], bool]:
+    """Groups that run or start, what the waiting jobs keep by slot, and whether a guaranteed job runs."""
+    guaranteed = (snapshot.column("priority") == 0).tolist()
+    gpus = _Gpus(sizes)
+    groups = []
+    guaranteed_run = False
+    for slot in holding(snapshot).tolist():
+        gpus.take(snapshot.allotments[slot].gpus, guaranteed[slot])
+        groups.append(GroupPlan((slot,), reason="runs", allotments=(snapshot.allotments[slot],)))
+        guaranteed_run |= guaranteed[slot]
+    for mine in kept.values():
+        gpus.keep(mine)
+    keeping: dict[int, list[Gpu]] = {}
+    order = _first_come(snapshot)
+    for slot, num_gpu in zip(order.tolist(), snapshot.num_gpu[order].tolist(), strict=True):
+        if num_gpu > snapshot.cluster.num_gpu:
+            continue
+        if guaranteed[slot]:
+            chosen = gpus.collect(num_gpu, kept.get(slot, ()))
+            if 0 < len(chosen) < num_gpu:
+                keeping[slot] = chosen
+            if len(chosen) < num_gpu:
+                continue
+            guaranteed_run = True
+        else:
+            found = gpus.for_opportunistic(num_gpu)
+            if found is None:
+                continue
+            chosen = found
+        gpus.take(chosen, guaranteed[slot])
+        why = "guaranteed" if guaranteed[slot] else "opportunistic"
+        groups.append(GroupPlan((slot,), reason=why, allotments=(_allotment(chosen, guaranteed[slot]),)))
+    return groups, keeping, guaranteed_run
 
 
-def _nodes(snapshot: Snapshot) -> dict[int, list[Gpu]]:
-    nodes = zip(snapshot.node_ids, snapshot.cluster.nodes, strict=True)
-    return {node: [(node, gpu) for gpu in range(spec.num_gpu)] for node, spec in nodes}
+def _first_come(snapshot: Snapshot) -> IntColumn:
+    """Slots of the waiting jobs by (priority, submit time, arrival)."""
+    jobs = waiting(snapshot)
+    return jobs[np.lexsort((snapshot.submit_s[jobs], snapshot.column("priority")[jobs]))]
 
 
-def _allotment(gpus: Sequence[Gpu], share: float) -> Allotment:
+def _still_kept(snapshot: Snapshot, sizes: Mapping[int, int], kept: Sequence[Any]) -> dict[int, list[Gpu]]:
+    """What each job that still waits keeps, by slot, on nodes that are up."""
+    slots = {int(snapshot.seq[slot]): slot for slot in waiting(snapshot).tolist()}
+    return {
+        slots[seq]: [(node, gpu) for node, gpu in gpus if gpu < sizes.get(node, 0)]
+        for seq, gpus in kept
+        if seq in slots
+    }
+
+
+def _allotment(gpus: Iterable[Gpu], guaranteed: bool) -> Allotment:
     by_node: dict[int, list[int]] = {}
     for node, gpu in sorted(gpus):
         by_node.setdefault(node, []).append(gpu)
-    return Allotment(tuple(NodeShare(node, tuple(ids), share) for node, ids in by_node.items()))
+    fraction = (GUARANTEED_TENTHS if guaranteed else OPPORTUNISTIC_TENTHS) / 10
+    return Allotment(tuple(NodeShare(node, tuple(ids), fraction) for node, ids in by_node.items()))
 
 
 def antman() -> AntMan:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.policy import Policy
-from cluster_exp.policies import drf, gittins, las, muri, queue, themis, tiresias
+from cluster_exp.policies import antman, drf, gittins, las, muri, queue, themis, tiresias
 from cluster_exp.policies.options import FILE, Option, parse_options
 
 
@@ -43,6 +43,7 @@ POLICIES: dict[str, PolicyRow] = {
         ),
         PolicyRow("drf", "equal dominant shares between users; durations unknown", drf.drf, drf.OPTIONS),
         PolicyRow("themis", "least finish-time ratio for the worst job", themis.themis, themis.OPTIONS),
+        PolicyRow("antman", "guaranteed jobs undisturbed, opportunistic ones in what they leave", antman.antman),
         PolicyRow(
             "muri-s",
             "interleaves jobs of one GPU count, shortest remaining service first",
