@@ -155,18 +155,19 @@ class _Pairing:
                 self._pair(mate, j)
 
     def fill_up(self) -> None:
-        """Pairs the first of the others, each with the first that still waits."""
-        waiting: dict[Kind, deque[int]] = {kind: deque() for kind in self._left}
+        """Pairs the first of the others, each with the last that it may have, as Blossom does among equals."""
+        unpaired: dict[Kind, deque[int]] = {kind: deque() for kind in self._left}
         for j, group in enumerate(self._groups):
-            partners = self._left.get(group.kind)
-            if not partners or j in self._paired:
+            if group.kind in unpaired and j not in self._paired:
+                unpaired[group.kind].append(j)
+        for i, group in enumerate(self._groups):
+            if i in self._paired or group.kind not in unpaired:
                 continue
-            first = min((waiting[kind][0] for kind in partners if waiting[kind]), default=None)
-            if first is None:
-                waiting[group.kind].append(j)
-            else:
-                waiting[self._groups[first].kind].popleft()
-                self._pair(first, j)
+            unpaired[group.kind].popleft()
+            last = max((unpaired[kind][-1] for kind in self._left[group.kind] if unpaired[kind]), default=None)
+            if last is not None:
+                unpaired[self._groups[last].kind].pop()
+                self._pair(i, last)
 
     def _pair(self, i: int, j: int) -> None:
         self.pairs.append((i, j))
