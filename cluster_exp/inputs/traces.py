@@ -84,7 +84,7 @@ def read_trace(
         job = reader.read(row)
         if (line := first_line.setdefault(job.job_id, row.line)) != row.line:
             raise row.error("job_id", f"job_id: {shown(job.job_id)} is the id of line {line} too; ids are unique")
-        if reader.fits(row, job):
+        if reader.fits(row, job.num_gpu, job.gpu_type):
             jobs.append(job)
         else:
             dropped += 1
@@ -164,6 +164,7 @@ class _JobReader:
         if iteration_s is None or stages is None:
             found = self.profiles.find(key)
             if found is None:
+                self.fits(row, key.num_gpu, key.gpu_type)  # says that first
                 column, known = self.profiles.what_is_known(key)
                 raise row.error(column, f"{column}: {shown(row.text(column))}: {known}")
             iteration_s = found.iteration_s if iteration_s is None else iteration_s
@@ -171,17 +172,17 @@ class _JobReader:
         profile = StageProfile(iteration_s, *stages)
         return self.shared.setdefault(profile, profile)
 
-    def fits(self, row: Row, job: JobSpec) -> bool:
-        """Whether the job goes into the cluster. Raises InputError when it does not and must."""
+    def fits(self, row: Row, num_gpu: int, gpu_type: str) -> bool:
+        """Whether such a job goes into the cluster; type "" = any. Raises InputError when it does not and must."""
         if self.capacity is None:
             return True
-        typed = job.gpu_type and len(self.capacity) > 1
-        gpus = self.capacity.get(job.gpu_type, 0) if typed else self.capacity[""]
-        if job.num_gpu <= gpus or self.drop_unfit:
-            return job.num_gpu <= gpus
+        typed = gpu_type and len(self.capacity) > 1
+        gpus = self.capacity.get(gpu_type, 0) if typed else self.capacity[""]
+        if num_gpu <= gpus or self.drop_unfit:
+            return num_gpu <= gpus
         if not gpus:
-            kinds = nearest(job.gpu_type, [kind for kind in self.capacity if kind])
-            raise row.error("gpu_type", f"gpu_type: the cluster has no {shown(job.gpu_type)}; {kinds}")
-        kind = f" of type {job.gpu_type}" if typed else ""
-        message = f"num_gpu: {job.num_gpu} GPUs where the cluster has {gpus}{kind}; allowed: 1 to {gpus}"
+            kinds = nearest(gpu_type, [kind for kind in self.capacity if kind])
+            raise row.error("gpu_type", f"gpu_type: the cluster has no {shown(gpu_type)}; {kinds}")
+        kind = f" of type {gpu_type}" if typed else ""
+        message = f"num_gpu: {num_gpu} GPUs where the cluster has {gpus}{kind}; allowed: 1 to {gpus}"
         raise row.error("num_gpu", message)
