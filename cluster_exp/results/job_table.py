@@ -1,6 +1,8 @@
 """job.csv: a row for every job that ended. Times in seconds from the run's start."""
 
 import csv
+import io
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ COLUMNS = (
     "model",
     "reason",  # of a failure
 )
+_log = logging.getLogger(__name__)
 _STATUSES = {status.name: status for status in FINAL}
 
 
@@ -54,6 +57,7 @@ class JobTableWriter:
         self._file = open(path, "x", newline="", encoding="utf-8")  # noqa: SIM115 - open for the whole run
         self._writer = csv.writer(self._file, lineterminator="\n")
         self._writer.writerow(COLUMNS)
+        self._file.flush()  # a full disk shows at once, and the file is readable from the start
         self._specs: dict[str, JobSpec] = {}
 
     def record(self, event: Event, actions: Sequence[Action]) -> None:
@@ -97,37 +101,51 @@ class JobTableWriter:
 def read_job_table(path: Path) -> list[JobRow]:
     """Rows of a job.csv, columns by name; more columns than are needed are fine.
 
+    A last line that breaks off (the writer was killed) is left out with a warning.
+
     Raises:
         InputError: the file is not there, a column is missing, or a cell is not what it should be.
     """
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            return list(_rows(path, csv.DictReader(file)))
+            text = file.read()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise InputError(f"is not UTF-8: {error.reason}", where=str(path)) from error
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        return list(_rows(path, reader, breaks_off=not text.endswith("\n")))
+    except csv.Error as error:
+        raise InputError(f"is not CSV: {error}", where=f"{path}:{reader.line_num + 1}") from error
 
 
-def _rows(path: Path, reader: "csv.DictReader[str]") -> Iterator[JobRow]:
+def _rows(path: Path, reader: "csv.DictReader[str]", *, breaks_off: bool) -> Iterator[JobRow]:
     needed = ("job_id", "num_gpu", "submit_time", "end_time", "JCT", "pending_time", "status")
     missing = [name for name in needed if name not in (reader.fieldnames or ())]
     if missing:
         raise InputError(f"column {missing[0]!r} is missing; needed: {', '.join(needed)}", where=f"{path}:1")
-    for row in reader:
-        where = f"{path}:{reader.line_num}"
-        status = row["status"]
-        if status not in _STATUSES:
-            raise InputError(f"status is {status!r}, allowed: {', '.join(_STATUSES)}", where=where)
-        yield JobRow(
-            job_id=row["job_id"],
-            num_gpu=int(_number(row, "num_gpu", where)),
-            submit_s=_number(row, "submit_time", where),
-            end_s=_number(row, "end_time", where),
-            jct_s=_number(row, "JCT", where),
-            pending_s=_number(row, "pending_time", where),
-            status=status,
-        )
+    rows = [(f"{path}:{reader.line_num}", row) for row in reader]
+    for count, (where, row) in enumerate(rows, start=1):
+        if breaks_off and count == len(rows) and row["status"] not in _STATUSES:
+            _log.warning("%s: the last line breaks off and is left out", where)
+        else:
+            yield _row(row, where)
+
+
+def _row(row: dict[str, str], where: str) -> JobRow:
+    status = row["status"]
+    if status not in _STATUSES:
+        raise InputError(f"status is {status!r}, allowed: {', '.join(_STATUSES)}", where=where)
+    return JobRow(
+        job_id=row["job_id"],
+        num_gpu=int(_number(row, "num_gpu", where)),
+        submit_s=_number(row, "submit_time", where),
+        end_s=_number(row, "end_time", where),
+        jct_s=_number(row, "JCT", where),
+        pending_s=_number(row, "pending_time", where),
+        status=status,
+    )
 
 
 def _number(row: dict[str, str], name: str, where: str) -> float:

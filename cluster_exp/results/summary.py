@@ -1,7 +1,7 @@
 """One row for a run, from what lies in its directory."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,8 @@ class Summary:
         """The same as JSON values; what is not known is null."""
         flat = asdict(self)
         flat |= flat.pop("metrics")
-        return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in flat.items()}
+        unknown = [key for key, value in flat.items() if isinstance(value, float) and not math.isfinite(value)]
+        return flat | dict.fromkeys(unknown)
 
 
 def find_runs(directory: Path) -> list[Path]:
@@ -79,8 +80,8 @@ def summarise(directory: Path) -> Summary:
     """The row of one run. Raises InputError when its files are missing or damaged."""
     metrics = job_metrics(read_job_table(directory / JOBS_FILE))
     run = read_run(directory)
-    capacity_s = run.get("num_gpu", math.nan) * metrics.makespan_s
-    busy_s = run.get("gpu_busy_s", math.nan)
+    capacity_s = _number(run, "num_gpu") * metrics.makespan_s
+    busy_s = _number(run, "gpu_busy_s")
     return Summary(
         run=str(directory),
         policy=str(run.get("policy", directory.name)),
@@ -88,8 +89,16 @@ def summarise(directory: Path) -> Summary:
         status=str(run.get("status", "")),
         metrics=metrics,
         gpu_utilisation=busy_s / capacity_s if capacity_s > 0 else math.nan,
-        mean_efficiency=run.get("mean_efficiency", math.nan),
+        mean_efficiency=_number(run, "mean_efficiency"),
     )
+
+
+def _number(run: Mapping[str, Any], name: str) -> float:
+    """A number of run.json; NaN when it is not there or none."""
+    value = run.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return math.nan
+    return value
 
 
 def summary_table(summaries: Sequence[Summary]) -> str:

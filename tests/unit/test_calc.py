@@ -70,3 +70,57 @@ def test_calc_py_is_the_verb(tmp_path):
     command = [sys.executable, "calc.py", str(tmp_path / "r")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=True)
     assert LAST.fullmatch(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("a,1,0,10,10,1,FINI\nb,1,0,9,9,1,FINISHED\n", ":2: status is 'FINI'"),
+        ("a,1,0,10,1e999,1,FINISHED\n", ":2: JCT is '1e999'"),
+        ("a,1,0,nan,10,1,FINISHED\n", ":2: end_time is 'nan'"),
+        ("a,1,0\n", ":2: status is None"),
+        ("a" * 200_000 + ",1,0,10,10,1,FINISHED\n", ":2: is not CSV"),
+    ],
+)
+def test_a_damaged_table_is_told_in_one_line(tmp_path, capsys, rows, says):
+    put(tmp_path / "r", rows)
+    assert main(["calc", str(tmp_path / "r")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+@pytest.mark.parametrize("rest", ["b,1,0,1", "b,1,0,12,12,1,FIN"])
+def test_a_last_line_that_breaks_off_is_left_out(tmp_path, capsys, caplog, rest):
+    put(tmp_path / "r", "a,1,0,10,10,1,FINISHED\n" + rest)
+    assert main(["calc", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Total jobs: 1, avg JCT: 10.000000")
+    assert "job.csv:3: the last line breaks off" in caplog.text
+
+
+def test_a_missing_last_newline_is_fine(tmp_path, capsys, caplog):
+    put(tmp_path / "r", "a,1,0,10,10,1,FINISHED\nb,1,0,20,20,1,FINISHED")
+    assert main(["calc", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Total jobs: 2, avg JCT: 15.000000")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        '{"num_gpu": "8", "gpu_busy_s": null, "mean_efficiency": null}',
+        '{"num_gpu": 8, "gpu_busy_s": NaN, "mean_efficiency": Infinity}',
+        '{"num_gpu": null}',
+        "[1]",
+    ],
+)
+def test_numbers_that_run_json_lacks_are_not_known(tmp_path, capsys, about):
+    (put(tmp_path / "r", "a,1,0,10,10,1,FINISHED\n") / "run.json").write_text(about)
+    assert main(["calc", str(tmp_path / "r"), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert (row["jobs"], row["gpu_utilisation"], row["mean_efficiency"]) == (1, None, None)
+
+
+def test_a_run_json_that_cannot_be_read(tmp_path, capsys):
+    (put(tmp_path / "r", "a,1,0,10,10,1,FINISHED\n") / "run.json").mkdir()
+    assert main(["calc", str(tmp_path / "r")]) == 2
+    assert "run.json: cannot be read" in capsys.readouterr().err
