@@ -5,6 +5,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from cluster_exp.cli.run import directory
+
 HELP = "replays a shipped trace under srsf and muri-s, live and simulated, and compares"
 EXAMPLE = "python run.py demo"
 POLICIES = "srsf,muri-s"
@@ -15,7 +17,7 @@ INTERVAL_S = 600.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.add_argument("--out", type=Path, metavar="DIR", help="new directory (default: out/demo-TIME)")
+    parser.add_argument("--out", type=directory, metavar="DIR", help="new directory (default: out/demo-TIME)")
     parser.add_argument("--trace", default=str(ROOT / "trace_data" / "demo.csv"), metavar="FILE", help="jobs")
     parser.add_argument("--cluster", default=str(ROOT / "cluster_spec" / "n2g4.csv"), metavar="FILE", help="nodes")
     parser.add_argument("--policy", default=POLICIES, metavar="NAME[,NAME...]", help=f"default: {POLICIES}")

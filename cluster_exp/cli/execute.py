@@ -1,8 +1,13 @@
 """Carries out a checked run: simulated, or live."""
 
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from cluster_exp.cli.options import RunSpec
 from cluster_exp.cli.progress import progress_bar
@@ -21,6 +26,7 @@ def simulated(spec: RunSpec, policy: Policy, directory: Path) -> None:
     speed = make_cost(policy, spec.rules, spec.start_cost()).speed
     described = spec.described(policy)
     with (
+        _terminable(),
         RunDirectory(directory, described, spec.cluster.num_gpu, speed, spec.detail) as out,
         progress_bar(f"{policy.name} simulated", len(spec.jobs)) as show,
     ):
@@ -48,6 +54,7 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
     scheduler = make_scheduler(policy, spec.rules, cost)
     described = spec.described(policy)
     with (
+        _terminable(),
         RunDirectory(directory, described, spec.cluster.num_gpu, cost.speed, spec.detail) as out,
         progress_bar(f"{policy.name} {spec.mode}", len(spec.jobs)) as show,
     ):
@@ -59,6 +66,23 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
         if not result.complete:
             out.interrupted()
     return result
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Takes SIGTERM for Ctrl-C while the block runs, if this is the main thread: its result is kept and marked."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _announce(commands: Sequence[str]) -> None:

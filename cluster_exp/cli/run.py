@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--trace", metavar="FILE", help="jobs (CSV, docs/inputs.md)")
     add("--cluster", metavar="FILE", help="nodes (CSV or YAML, docs/inputs.md)")
     add("--mode", default="sim", metavar="MODE", help="sim (default), local: workers on this machine, testbed: yours")
-    add("--out", type=Path, metavar="DIR", help="new directory for the results; several policies: DIR/POLICY")
+    add("--out", type=directory, metavar="DIR", help="new directory for the results; several policies: DIR/POLICY")
     add("--interval", type=float, default=0.0, metavar="SECONDS", help="plan in rounds; 0 (default) = at every event")
     add("--seed", type=int, default=0, metavar="N", help="kept with the run, for whatever draws random numbers")
     add("--time-scale", type=float, metavar="X", help="live: simulated seconds per second (local 500, testbed 1)")
@@ -36,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--drop-unfit", action="store_true", help="leave out jobs that the cluster can never hold")
     add("--dry-run", action="store_true", help="print the first plan and stop")
     add("--list-policies", action="store_true", help="list the policies and stop")
+
+
+def directory(text: str) -> Path:
+    """The path that an option names; an empty one would be the current directory, which nobody means by it."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} given; allowed: a directory's path")
+    return Path(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,19 +75,21 @@ def _run_one(spec: "RunSpec", policy: "Policy") -> int:
     from cluster_exp.cli import execute
     from cluster_exp.runtime.local import LiveError
 
-    directory = spec.directory(policy)
+    place = spec.directory(policy)
     try:
         if spec.mode == "sim":
-            execute.simulated(spec, policy, directory)
+            execute.simulated(spec, policy, place)
             return 0
-        result = execute.live(spec, policy, directory)
+        result = execute.live(spec, policy, place)
     except KeyboardInterrupt:
-        sys.stderr.write(f"interrupted; the partial result lies in {directory}\n")
+        sys.stderr.write(f"interrupted; the partial result lies in {place}\n")
         return 130
-    except LiveError as error:
-        sys.stderr.write(f"error: {error}; the partial result lies in {directory}\n")
+    except (LiveError, OSError) as error:
+        if not place.is_dir():
+            raise
+        sys.stderr.write(f"error: {error}; the partial result lies in {place}\n")
         return 1
     if result.complete:
         return 0
-    sys.stderr.write(f"stopped ({result.reason}); the partial result lies in {directory}\n")
+    sys.stderr.write(f"stopped ({result.reason}); the partial result lies in {place}\n")
     return 130

@@ -35,8 +35,6 @@ class RunStatus(Enum):
 
 def check_free(directory: Path) -> None:
     """Raises InputError when a run's files cannot be put there, also when runs lie in the directory's own ones."""
-    if directory.exists() and not directory.is_dir():
-        raise InputError(f"{str(directory)!r} is a file, a directory is needed", where="--out")
     check_holds_no_run(directory)
     for name in (RUN_FILE, JOBS_FILE):
         for run in sorted(directory.glob(f"*/{name}")):
@@ -44,6 +42,8 @@ def check_free(directory: Path) -> None:
                 f"{str(directory)!r} holds runs ({run.parent.name}); name an empty or a new directory", where="--out"
             )
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise InputError(f"{str(existing)!r} is a file, a directory is needed", where="--out")
     if not os.access(existing, os.W_OK):
         raise InputError(f"{str(existing)!r} cannot be written to", where="--out")
 
@@ -64,6 +64,8 @@ def read_run(directory: Path) -> dict[str, Any]:
         return {}
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except ValueError as error:
         raise InputError(f"is damaged: {error}", where=str(path)) from None
     return run if isinstance(run, dict) else {}
@@ -97,8 +99,13 @@ class RunDirectory:
         self._status = RunStatus.RUNNING
         self._save()
         self._meter = UsageMeter(speed)
-        self._jobs = JobTableWriter(directory / JOBS_FILE)
-        self._journal = JournalWriter(directory / JOURNAL_FILE, options, detail)
+        try:
+            self._jobs = JobTableWriter(directory / JOBS_FILE)
+            self._journal = JournalWriter(directory / JOURNAL_FILE, options, detail)
+        except OSError:
+            self._status = RunStatus.FAILED
+            self._save()
+            raise
         self._recorders: tuple[Recorder, ...] = (self._journal, self._jobs, self._meter)
 
     def record(self, event: Event, actions: Sequence[Action]) -> None:
@@ -128,18 +135,34 @@ class RunDirectory:
             self._status = RunStatus.FINISHED
         usage = self._meter.usage()
         self._run |= {"gpu_busy_s": usage.gpu_busy_s, "mean_efficiency": usage.mean_efficiency}
-        try:
-            self._journal.close()
-        finally:
-            self._jobs.close()
-            self._save()
+        failures = []
+        for close in (self._jobs.close, self._journal.close):
+            try:
+                close()
+            except OSError as failure:
+                failures.append(failure)
+                self._status = RunStatus.FAILED
+        self._save()
+        if failures and error is None:
+            raise failures[0]
 
     def _save(self) -> None:
         path = self.path / RUN_FILE
         draft = path.with_suffix(".tmp")
-        with open(draft, "w", encoding="utf-8") as file:
-            json.dump(self._run | {"status": self._status.value}, file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+        text = json.dumps(self._run | {"status": self._status.value}, indent=2) + "\n"
+        try:
+            _write(draft, "w", text)
+            os.replace(draft, path)
+        except OSError:  # on a full disk the room that the file has already may do
+            draft.unlink(missing_ok=True)
+            if not path.exists():
+                raise
+            _write(path, "r+", text)
+
+
+def _write(path: Path, mode: str, text: str) -> None:
+    with open(path, mode, encoding="utf-8") as file:
+        file.write(text)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
