@@ -30,6 +30,8 @@ from cluster_exp.sim.simulate import COST_MODELS, SimulationOptions
 
 MODES = ("sim", "local", "testbed")
 DEFAULT_TIME_SCALE = {"sim": 1.0, "local": 500.0, "testbed": 1.0}
+LEAST_INTERVAL_S = 0.001  # shorter ones are lost in the rounding of long times
+MOST_SEED = 2**63 - 1
 _log = logging.getLogger(__name__)
 
 
@@ -106,6 +108,8 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
             raise InputError("is missing", where=f"--{option}")
     mode = choose("--mode", arguments.mode, MODES)
     names = [name.strip() for name in arguments.policy.split(",")]
+    if "" in names:
+        raise InputError(f"{arguments.policy!r} leaves a name empty; allowed: NAME[,NAME...]", where="--policy")
     if len(set(names)) < len(names):
         raise InputError(f"{arguments.policy!r} names a policy twice", where="--policy")
     policies = tuple(make_policy(name, read_history) for name in names)
@@ -124,7 +128,7 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
         rules=rules,
         start_cost_s=None if start_cost_s is None else at_least("--start-cost", start_cost_s, 0.0),
         time_scale=_time_scale(arguments.time_scale, mode),
-        seed=int(at_least("--seed", arguments.seed, 0)),
+        seed=_seed(arguments.seed),
         detail=Detail(choose("--journal", arguments.journal, [detail.value for detail in Detail])),
         stage_logs=arguments.stage_logs,
         trace_path=str(arguments.trace),
@@ -141,10 +145,10 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
 def _rules(arguments: argparse.Namespace, mode: str) -> SimulationOptions:
     rules = SimulationOptions(
         cost_model=choose("--cost-model", arguments.cost_model, COST_MODELS),
-        speed_model=arguments.speed_model and choose("--speed-model", arguments.speed_model, SPEED_MODELS),
+        speed_model=_chosen("--speed-model", arguments.speed_model, SPEED_MODELS),
         contention=choose("--contention", arguments.contention, CONTENTIONS),
-        placement=arguments.placement and choose("--placement", arguments.placement, PLACEMENTS),
-        interval_s=at_least("--interval", arguments.interval, 0.0),
+        placement=_chosen("--placement", arguments.placement, PLACEMENTS),
+        interval_s=_interval_s(arguments.interval),
     )
     if mode != "sim" and rules.cost_model != "physical":
         raise InputError(
@@ -152,6 +156,23 @@ def _rules(arguments: argparse.Namespace, mode: str) -> SimulationOptions:
             where="--cost-model",
         )
     return rules
+
+
+def _chosen(option: str, name: str | None, allowed: Iterable[str]) -> str | None:
+    return None if name is None else choose(option, name, allowed)
+
+
+def _interval_s(given: float) -> float:
+    if given == 0 or (math.isfinite(given) and given >= LEAST_INTERVAL_S):
+        return given
+    allowed = f"0 (at every event), or from {LEAST_INTERVAL_S:g} on"
+    raise InputError(f"{given} given; allowed: {allowed}", where="--interval")
+
+
+def _seed(given: int) -> int:
+    if 0 <= given <= MOST_SEED:
+        return given
+    raise InputError(f"{given} given; allowed: from 0 to {MOST_SEED}", where="--seed")
 
 
 def _time_scale(given: float | None, mode: str) -> float:

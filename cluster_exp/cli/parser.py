@@ -44,10 +44,15 @@ VERBS: dict[str, Verb] = {
 }
 
 
+def _complain(message: str) -> None:
+    """Writes one line, also where a path or a name has line breaks."""
+    sys.stderr.write(f"error: {' '.join(message.splitlines())}\n")
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, and the exit code of bad input."""
-        sys.stderr.write(f"error: {message} (see {self.prog} --help)\n")
+        _complain(f"{message} (see {self.prog} --help)")
         raise SystemExit(EXIT_BAD_INPUT)
 
 
@@ -87,13 +92,13 @@ def main(argv: Sequence[str]) -> int:
         arguments = build_parser(words[0] if words else "").parse_args(words)
         return VERBS[arguments.verb].run(arguments)
     except InputError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _complain(str(error))
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
     except OSError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _complain(str(error))
         return EXIT_FAILED
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else EXIT_FAILED

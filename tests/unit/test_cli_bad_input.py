@@ -32,6 +32,8 @@ OPTIONS = {
     "policy": (["--policy: ", "'srsff'", "'srsf'", "fifo, sjf"], {"policy": "srsff"}),
     "one of several policies": (["--policy: ", "'nope'"], {"policy": "fifo,nope"}),
     "a policy twice": (["--policy: ", "twice"], {"policy": "fifo,fifo"}),
+    "a comma": (["--policy: ", "','", "NAME"], {"policy": ","}),
+    "an empty name": (["--policy: ", "'srsf,'", "NAME"], {"policy": "srsf,"}),
     "mode": (["--mode: ", "'sin'", "'sim'", "sim, local, testbed"], {"mode": "sin"}),
     "cost model": (["--cost-model: ", "'phys'", "'physical'"], {"cost_model": "phys"}),
     "speed model": (["--speed-model: ", "'rate'", "'rates'"], {"speed_model": "rate"}),
@@ -42,8 +44,13 @@ OPTIONS = {
     "time scale nan": (["--time-scale: ", "nan", "above 0"], {"time_scale": "nan"}),
     "negative interval": (["--interval: ", "-1.0", "from 0"], {"interval": "-1"}),
     "infinite interval": (["--interval: ", "inf", "from 0"], {"interval": "inf"}),
+    "an interval that no clock can tell": (["--interval: ", "1e-300", "from 0.001"], {"interval": "1e-300"}),
     "negative start cost": (["--start-cost: ", "-5.0", "from 0"], {"start_cost": "-5"}),
     "negative seed": (["--seed: ", "-1", "from 0"], {"seed": "-1"}),
+    "a seed of 400 digits": (["--seed: ", "from 0 to"], {"seed": "9" * 400}),
+    "empty speed model": (["--speed-model: ", "''", "rates"], {"speed_model": ""}),
+    "empty placement": (["--placement: ", "''", "yarn"], {"placement": ""}),
+    "a line break in a path": (["no where.csv: no such file"], {"trace": "no\nwhere.csv"}),
     "text for a number": (["--seed", "'x'", "--help"], {"seed": "x"}),
     "no trace file": (["nowhere.csv: no such file"], {"trace": "nowhere.csv"}),
     "no cluster file": (["nowhere.csv: no such file"], {"cluster": "nowhere.csv"}),
@@ -75,6 +82,7 @@ TRACES = {
     "zero duration": (HEAD + "a,1,0,1,bert,4,0\n", 2, ["duration", "'0'", "allowed"]),
     "zero GPUs": (HEAD + "a,0,0,1,bert,4,10\n", 2, ["num_gpu", "'0'", "allowed"]),
     "too many GPUs": (HEAD + "a,16,0,1,bert,4,10\n", 2, ["num_gpu", "16 GPUs", "1 to 8"]),
+    "too many GPUs, and no stage times": (HEAD + "a,9,0,1,bert,4,10\n", 2, ["num_gpu", "9 GPUs", "1 to 8"]),
     "twice": (HEAD + "a,1,0,1,bert,4,10\n\na,1,0,1,bert,4,10\n", 4, ["job_id", "'a'", "line 2"]),
     "unknown model": (HEAD + "a,1,0,1,berd,4,10\n", 2, ["model_name", "'berd'", "did you mean bert"]),
     "empty": (HEAD, 2, ["no jobs"]),
@@ -128,6 +136,7 @@ def test_an_out_directory_that_holds_a_run(tmp_path, capsys):
         (out, "fifo,sjf", "holds another run"),
         (out / "fifo", "srtf,srsf", "holds another run"),
         (out / "fifo" / "run.json", "srsf", "is a file"),
+        (out / "fifo" / "run.json" / "below", "srsf", "is a file"),
     ):
         line = refused(words(target, policy=policy), capsys)
         assert "--out: " in line
