@@ -32,6 +32,7 @@ MODES = ("sim", "local", "testbed")
 DEFAULT_TIME_SCALE = {"sim": 1.0, "local": 500.0, "testbed": 1.0}
 LEAST_INTERVAL_S = 0.001  # shorter ones are lost in the rounding of long times
 MOST_SEED = 2**63 - 1
+MOST_TIME_SCALE = 1e9  # a trace of years then passes within a start
 _log = logging.getLogger(__name__)
 
 
@@ -94,11 +95,11 @@ def choose(option: str, name: str, allowed: Iterable[str]) -> str:
     raise InputError(f"{name!r} given; nearest is {near[0]!r}; allowed: {', '.join(names)}", where=option)
 
 
-def at_least(option: str, value: float, least: float, *, above: bool = False) -> float:
+def at_least(option: str, value: float, least: float) -> float:
     """`value`, if it is finite and not too small. Raises InputError."""
-    if math.isfinite(value) and (value > least if above else value >= least):
+    if math.isfinite(value) and value >= least:
         return value
-    raise InputError(f"{value} given; allowed: {'above' if above else 'from'} {least:g} on", where=option)
+    raise InputError(f"{value} given; allowed: from {least:g} on", where=option)
 
 
 def run_spec(arguments: argparse.Namespace) -> RunSpec:
@@ -176,4 +177,7 @@ def _seed(given: int) -> int:
 
 
 def _time_scale(given: float | None, mode: str) -> float:
-    return at_least("--time-scale", DEFAULT_TIME_SCALE[mode] if given is None else given, 0.0, above=True)
+    scale = DEFAULT_TIME_SCALE[mode] if given is None else given
+    if 0 < scale <= MOST_TIME_SCALE:
+        return scale
+    raise InputError(f"{scale} given; allowed: above 0, at most {MOST_TIME_SCALE:g}", where="--time-scale")

@@ -42,6 +42,8 @@ OPTIONS = {
     "journal": (["--journal: ", "'ful'", "'full'", "summary"], {"journal": "ful"}),
     "time scale 0": (["--time-scale: ", "0.0", "above 0"], {"time_scale": "0"}),
     "time scale nan": (["--time-scale: ", "nan", "above 0"], {"time_scale": "nan"}),
+    "time scale inf": (["--time-scale: ", "inf", "at most 1e+09"], {"time_scale": "inf"}),
+    "time scale out of reach": (["--time-scale: ", "1e+300", "at most"], {"time_scale": "1e300"}),
     "negative interval": (["--interval: ", "-1.0", "from 0"], {"interval": "-1"}),
     "infinite interval": (["--interval: ", "inf", "from 0"], {"interval": "inf"}),
     "an interval that no clock can tell": (["--interval: ", "1e-300", "from 0.001"], {"interval": "1e-300"}),
