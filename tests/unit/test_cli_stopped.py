@@ -1,4 +1,4 @@
-"""Runs that are stopped, or that the disk does not take: what is left can be read and is marked; one line says why."""
+"""Runs that are stopped, or that the disk does not take: their part is readable and marked, and one line says why."""
 
 import json
 import os
