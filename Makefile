@@ -2,6 +2,7 @@
 #: test   installs what the tests need, then runs check and all tests
 #: check  linter and type checker
 #: rpc    writes the gRPC stubs from protos/
+#: soak   runs the tests that take long: the published numbers of the large traces
 #: bench  runs benchmarks/*.py
 #: clean  removes whatever was built, .venv included
 #: PYTHON=... names the interpreter, VENV=... the environment, WORKERS=... the number of test processes
@@ -18,7 +19,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test rpc check bench clean
+.PHONY: help demo test rpc check soak bench clean
 
 # One line a package while pip works; its errors pass unchanged.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install
@@ -65,9 +66,12 @@ check: $(VENV)/.installed-test
 test: check
 	@rm -f .coverage .coverage.*
 	@echo "tests, $(WORKERS) at a time"
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not live" --cov --cov-report=
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not live and not (published and slow)" --cov --cov-report=
 	@echo "live tests, one at a time: they measure wall time"
 	@$(BIN)/pytest -q -m live --cov --cov-append --cov-report=term:skip-covered
+
+soak: $(VENV)/.installed-test
+	@$(BIN)/pytest -q -n $(WORKERS) -m "published and slow"
 
 ifneq ($(BENCHMARKS),)
 bench: $(VENV)/.installed
