@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -19,7 +20,6 @@ def largest(of: Ratios, shares: np.ndarray) -> float:
 
 def solved(of: Ratios, num_gpu: int) -> float:
     """The least largest ratio, by cvxpy."""
-    import cvxpy as cp
     shares = cp.Variable(of.num_gpu.size)
     terms = cp.multiply(of.work_s / of.alone, cp.inv_pos(shares)) + of.waited_s / of.alone
     room = [shares >= 0, shares <= 1, of.num_gpu @ shares <= num_gpu]
