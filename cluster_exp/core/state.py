@@ -172,6 +172,8 @@ class JobTable:
     def count_one_until(self, now_s: float, slot: int) -> None:
         """The same for one job."""
         executed, last = self._floats["executed_s"], self._floats["counted_until_s"]
+        if last[slot] >= now_s:  # adding no time would still round
+            return
         executed_s = (executed[slot] + now_s) - last[slot]
         executed[slot] = executed_s
         last[slot] = now_s

@@ -2,11 +2,13 @@
 
 import pytest
 
+from cluster_exp.core.state import JobTable
 from cluster_exp.domain.actions import JobRecord, RecordEnd
 from cluster_exp.domain.cluster import ClusterSpec, NodeSpec
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.profile import StageProfile
+from cluster_exp.interleave.speed import LockstepSpeed
 from cluster_exp.policies.registry import make_policy
 from cluster_exp.sim.simulate import SimulationOptions, simulate
 
@@ -61,3 +63,16 @@ def test_las_runs_whoever_had_least() -> None:
 def test_bad_limits_are_told(limits: str) -> None:
     with pytest.raises(InputError, match="limits"):
         make_policy(f"tiresias:limits={limits}")
+
+
+def test_no_time_adds_nothing_to_what_a_job_executed() -> None:
+    """Adding and subtracting a large time of day would round 0.1, and Tiresias compares with limits exactly."""
+    table = JobTable(LockstepSpeed())
+    slot = table.add(job("a", 10))
+    table.float_column("executed_s")[slot] = 0.1
+    table.float_column("counted_until_s")[slot] = 1e7
+    table.count_until(1e7, [slot])
+    table.count_one_until(1e7, slot)
+    assert table.float_column("executed_s")[slot] == 0.1
+    table.count_one_until(1e7 + 1, slot)
+    assert table.float_column("executed_s")[slot] == pytest.approx(1.1)
