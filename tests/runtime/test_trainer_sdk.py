@@ -208,3 +208,41 @@ def test_a_trainer_that_is_cut_off_hears_why_even_while_it_talks(server: TurnSer
     with pytest.raises(WorkerLostError, match="unknown message 'nonsense'"):
         talk()
     connection.close()
+
+
+def example(tmp_path: Path) -> Path:
+    """The program that docs/adding-a-workload.md shows."""
+    text = Path(__file__).parents[2].joinpath("docs", "adding-a-workload.md").read_text(encoding="utf-8")
+    program = tmp_path / "example.py"
+    program.write_text(text.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    return program
+
+
+def test_the_documented_program_trains_the_same_alone_and_in_two_launches(
+    server: TurnServer, events: list[TrainerEvent], tmp_path: Path
+) -> None:
+    program, weights = example(tmp_path), []
+    root = str(Path(__file__).parents[2])
+    alone = {key: value for key, value in os.environ.items() if not key.startswith("CLUSTER_EXP_")}
+    alone |= {"PYTHONPATH": root}
+    launch = {
+        "JOB_ID": "a",
+        "GENERATION": 1,
+        "RANK": 0,
+        "WORLD": 1,
+        "WORKER": server.address,
+        "ARBITER": server.address,
+    }
+    for name, runs in (("alone", [None]), ("twice", [(0, 40), (40, 100)])):
+        path = tmp_path / f"{name}.json"
+        for run in runs:
+            env = alone
+            if run is not None:
+                places = launch | {"ITERATIONS_DONE": run[0], "ITERATIONS": run[1]}
+                env = alone | {f"CLUSTER_EXP_{key}": str(value) for key, value in places.items()}
+            argv = [sys.executable, str(program), "--iterations", "100", "--checkpoint", str(path)]
+            subprocess.run(argv, env=env, check=True, timeout=DEADLINE_S)
+        weights.append(path.read_text())
+    assert weights[0] == weights[1]
+    assert float(weights[0]) == pytest.approx(3.0, abs=0.2)
+    assert wait_for_done(events).iterations_done == 100

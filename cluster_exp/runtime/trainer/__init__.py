@@ -13,6 +13,7 @@ The launcher tells a trainer who it is by environment variables:
 | CLUSTER_EXP_STAGE_LOG | optional: a CSV file that gets a row for every stage |
 """
 
+from cluster_exp.domain.resources import Resource
 from cluster_exp.runtime.trainer.sdk import Trainer, WorkerLostError
 
-__all__ = ["Trainer", "WorkerLostError"]
+__all__ = ["Resource", "Trainer", "WorkerLostError"]

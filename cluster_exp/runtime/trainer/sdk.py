@@ -87,6 +87,7 @@ class Trainer:
         self._reported_s = 0.0
         self._asks = True  # whether the next boundary waits for an answer
         self._begun = False
+        self._finished = False  # said its last word
         self._term = False
         self._next_stage = 0
         self._log: TextIO | None = None
@@ -163,8 +164,10 @@ class Trainer:
             self._report("progress")
 
     def close(self) -> None:
-        """Hangs up."""
+        """Says that all iterations are done, if they are and that is not known yet, and hangs up."""
         if self.identity is not None:
+            if self.remaining_iterations <= 0 and not self._finished:
+                self._finish("done")
             self._arbiter.close()
             self._worker.close()
         if self._log is not None:
@@ -245,6 +248,7 @@ class Trainer:
         self._worker.send(kind, done=self.iterations_done)
 
     def _finish(self, kind: str) -> None:
+        self._finished = True
         self._report(kind)
 
     def _note(self, resource: Resource, start_ns: int, end_ns: int) -> None:
