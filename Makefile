@@ -60,7 +60,7 @@ rpc: $(VENV)/.installed-rpc
 	@$(BIN)/python protos/generate.py
 
 check: $(VENV)/.installed-test
-	@$(BIN)/ruff check --quiet . && echo "ruff: clean"
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && echo "ruff: clean"
 	@$(BIN)/mypy
 
 test: check

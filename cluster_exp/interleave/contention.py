@@ -23,6 +23,5 @@ MURI22_CONTENTION = Contention("muri22", (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 /
 MURI22_CHUNKS_CONTENTION = Contention("muri22-chunks", (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.3 / 1.015))
 
 CONTENTIONS = {
-    contention.name: contention
-    for contention in (NO_CONTENTION, MURI22_CONTENTION, MURI22_CHUNKS_CONTENTION)
+    contention.name: contention for contention in (NO_CONTENTION, MURI22_CONTENTION, MURI22_CHUNKS_CONTENTION)
 }

@@ -64,9 +64,7 @@ class Tiresias:
         moving = np.zeros(snapshot.seq.size, dtype=bool)
         moving[leaving] = True
         kept = [queue[~moving[queue]] for queue in queues]
-        return [
-            np.concatenate([queue, leaving[level[leaving] == number - 1]]) for number, queue in enumerate(kept)
-        ]
+        return [np.concatenate([queue, leaving[level[leaving] == number - 1]]) for number, queue in enumerate(kept)]
 
     def _wake_s(self, snapshot: Snapshot, running: Sequence[IntColumn]) -> float | None:
         due_s = [

@@ -88,9 +88,7 @@ class Gangs:
                 del self._gangs[job_id]
         return orders
 
-    def _part_left(
-        self, node: int, report: TrainerReport, gang: Gang, outcome: Outcome, now_s: float
-    ) -> None:
+    def _part_left(self, node: int, report: TrainerReport, gang: Gang, outcome: Outcome, now_s: float) -> None:
         gang.present.discard(node)
         if report.kind is ReportKind.FINISHED:
             gang.done[node] = gang.iterations

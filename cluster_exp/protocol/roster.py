@@ -58,9 +58,7 @@ class Roster:
         known = self._members.get(node)
         if known is not None:
             if known.registration.instance != offer.instance:
-                raise _precondition(
-                    f"node {offer.node} has a worker already, at {known.registration.worker_address}"
-                )
+                raise _precondition(f"node {offer.node} has a worker already, at {known.registration.worker_address}")
             known.heard_s = now_s
             return node, False
         self._check_gpus(offer, self._cluster.nodes[node])

@@ -160,9 +160,7 @@ class SubprocessJobLauncher:
 def _scratch_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder whose path is short enough for a Unix socket in a folder below it."""
     base = tempfile.gettempdir()
-    return tempfile.TemporaryDirectory(
-        prefix="cluster-exp-run-", dir=base if len(base) <= _LONGEST_BASE else "/tmp"
-    )
+    return tempfile.TemporaryDirectory(prefix="cluster-exp-run-", dir=base if len(base) <= _LONGEST_BASE else "/tmp")
 
 
 @dataclass

@@ -175,9 +175,7 @@ async def _run(
     return _result(master, complete, reasons[0] if reasons else "")
 
 
-async def _watch(
-    master: Master, launcher: WorkerLauncher, troubles: list[str], within_s: float | None
-) -> None:
+async def _watch(master: Master, launcher: WorkerLauncher, troubles: list[str], within_s: float | None) -> None:
     """Stops the master when a worker that this run started is gone, or does not come up."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_s if within_s is not None else None

@@ -335,9 +335,7 @@ class Master:
         to_come = sum(1 for _ in self._timetable.to_come)
         running = board.num_live - board.counts[JobStatus.PENDING]
         arrived = len(board.views)
-        self._on_progress(
-            LiveProgress(self._time_s(), arrived, running, board.num_ended, arrived + to_come)
-        )
+        self._on_progress(LiveProgress(self._time_s(), arrived, running, board.num_ended, arrived + to_come))
 
 
 def _settle(reply: asyncio.Future[_T], value: _T) -> None:

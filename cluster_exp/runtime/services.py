@@ -113,9 +113,7 @@ class MasterServicer(MasterServiceServicer):
 
         return await answer(context, work)
 
-    async def QueryCluster(
-        self, request: rpc.QueryClusterRequest, context: _Context
-    ) -> rpc.QueryClusterReply:
+    async def QueryCluster(self, request: rpc.QueryClusterRequest, context: _Context) -> rpc.QueryClusterReply:
         """Which nodes are there."""
 
         async def work() -> rpc.QueryClusterReply:

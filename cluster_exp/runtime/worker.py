@@ -150,9 +150,7 @@ class Worker:
     async def _until_due(self, interval_s: float) -> None:
         urgent = asyncio.create_task(self._outbox.urgent.wait())
         stopping = asyncio.create_task(self.stopping.wait())
-        _, pending = await asyncio.wait(
-            (urgent, stopping), timeout=interval_s, return_when=asyncio.FIRST_COMPLETED
-        )
+        _, pending = await asyncio.wait((urgent, stopping), timeout=interval_s, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
 
@@ -212,9 +210,7 @@ class WorkerServicer(WorkerServiceServicer):
 
         return await answer(context, work)
 
-    async def Shutdown(
-        self, request: worker_pb2.ShutdownRequest, context: _Context
-    ) -> worker_pb2.ShutdownReply:
+    async def Shutdown(self, request: worker_pb2.ShutdownRequest, context: _Context) -> worker_pb2.ShutdownReply:
         """Stops every trainer and leaves."""
 
         async def work() -> worker_pb2.ShutdownReply:

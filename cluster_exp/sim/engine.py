@@ -87,9 +87,7 @@ class Engine:
             arrival_s = jobs[arrived].submit_s if arrived < len(jobs) else math.inf
             now_s = self._next_time(arrival_s, ends_s)
             if not math.isfinite(now_s):
-                raise InvariantError(
-                    f"{self._live} jobs wait at {self._now_s} s, nothing runs, nothing is to come"
-                )
+                raise InvariantError(f"{self._live} jobs wait at {self._now_s} s, nothing runs, nothing is to come")
             finished = self._finished(ends_s, now_s)
             self._cost.advance(self._running.columns, now_s - self._now_s)
             self._now_s = now_s

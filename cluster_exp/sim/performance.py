@@ -62,7 +62,6 @@ class CostModel(Protocol):
         ...
 
 
-
 @dataclass
 class PhysicalCost:
     """A start cost is paid once at a start or a move; after that a job advances at its group's speed."""

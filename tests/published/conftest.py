@@ -78,9 +78,7 @@ def simulated(data: Path) -> Callable[..., Numbers]:
         jobs = read_trace(data / "traces" / "muri" / f"{trace}.csv", default_profiles(), cluster).jobs
         costs, ends = default_restart_costs(), _Ends()
         options = SimulationOptions(cost_model="muri22")
-        simulate(
-            make_policy(policy), jobs, cluster, options, lambda job: costs.start_s(job.model, job.num_gpu), ends
-        )
+        simulate(make_policy(policy), jobs, cluster, options, lambda job: costs.start_s(job.model, job.num_gpu), ends)
         assert len(ends.records) == len(jobs)
         return Simulated(tuple(ends.records)).numbers
 

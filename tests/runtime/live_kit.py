@@ -172,4 +172,3 @@ async def paper_run(
         await channel.close(None)
         for server in servers:
             await server.stop(None)
-

@@ -285,5 +285,3 @@ def test_a_worker_that_the_master_does_not_want_says_so(tmp_path):
     assert not result.complete
     assert strangers[0].returncode == 2
     assert "node stranger is not in the cluster; it has n0, n1" in said[0]
-
-

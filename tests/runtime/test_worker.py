@@ -126,9 +126,7 @@ def test_launch_preempt_and_resume_over_grpc(tmp_path):
                 assert left.iterations_done > 0
                 assert left.iterations_done % 5 == 0
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await stub.Launch(
-                        worker_pb2.LaunchRequest(generation=2, turns_address="x"), timeout=DEADLINE_S
-                    )
+                    await stub.Launch(worker_pb2.LaunchRequest(generation=2, turns_address="x"), timeout=DEADLINE_S)
                 assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
                 again = launch(offer.turns_address, 2, left.iterations_done, left.iterations_done + 20)
                 await stub.Launch(again, timeout=DEADLINE_S)

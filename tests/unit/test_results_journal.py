@@ -91,8 +91,6 @@ def test_what_is_read_is_what_was_written(tmp_path_factory, entries):
     assert repr(read) == repr(entries)  # repr, because NaN does not equal itself; it shows every digit
 
 
-
-
 def test_one_number_runs_through_an_event_and_its_actions(tmp_path):
     path = write(tmp_path / "j", [(due(0.5), []), (due(1.0), [stop(1.0), stop(1.0)])])
     lines = [json.loads(line) for line in path.read_text().splitlines()]
