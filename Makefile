@@ -12,7 +12,9 @@ WORKERS ?= 2
 
 BIN := $(VENV)/bin
 PROTOS := $(shell find protos -name '*.proto')
-BUILD_INPUTS := setup.cfg setup.py pyproject.toml protos/generate.py $(PROTOS)
+COMPILED := $(basename $(shell find cluster_exp -name '*.pxd'))
+COMPILED := $(COMPILED:=.py) $(COMPILED:=.pxd)
+BUILD_INPUTS := setup.cfg setup.py pyproject.toml protos/generate.py $(PROTOS) $(COMPILED)
 BENCHMARKS := $(wildcard benchmarks/*.py)
 
 SHELL := /bin/bash

@@ -1,12 +1,26 @@
-"""Builds the package; the gRPC stubs are written first, so that every way of installing has them."""
+"""Builds the package.
+
+The gRPC stubs are written first, so that every way of installing has them. The modules of COMPILED are compiled where
+there is a C compiler; where there is none they stay as they are, and run slower (docs/decisions/speed.md).
+"""
 
 import runpy
 from pathlib import Path
 
-from setuptools import setup
+from Cython.Build import cythonize
+from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
+COMPILED = ("cluster_exp/core/pool.py", "cluster_exp/core/placer.py")
+DIRECTIVES = {
+    "language_level": 3,
+    "annotation_typing": False,  # annotations are Python's; C types are in the .pxd files
+    "infer_types": True,
+    "boundscheck": False,
+    "wraparound": False,
+    "initializedcheck": False,
+}
 
 
 class BuildWithStubs(build_py):
@@ -18,4 +32,14 @@ class BuildWithStubs(build_py):
         super().run()
 
 
-setup(cmdclass={"build_py": BuildWithStubs})
+def extensions() -> list[Extension]:
+    """Extension modules of the same names as the Python ones, which they stand in for."""
+    modules = [
+        Extension(path.removesuffix(".py").replace("/", "."), [path], extra_compile_args=["-O3"], optional=True)
+        for path in COMPILED
+    ]
+    compiled: list[Extension] = cythonize(modules, build_dir="build", compiler_directives=DIRECTIVES, quiet=True)
+    return compiled
+
+
+setup(cmdclass={"build_py": BuildWithStubs}, ext_modules=extensions())

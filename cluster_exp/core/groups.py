@@ -1,7 +1,7 @@
 """Groups that run, and the target that a plan sets: reconcile compares the two."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Set
+from dataclasses import dataclass, replace
 
 from cluster_exp.domain.allotment import Allotment
 from cluster_exp.domain.plan import GroupPlan
@@ -53,54 +53,3 @@ class TargetGroup:
             offsets=tuple(self.plan.offsets[i] for i in rest),
         )
         return TargetGroup(plan, tuple(self.allotments[i] for i in rest))
-
-
-@dataclass(slots=True)
-class Difference:
-    """What separates the running jobs from a target."""
-
-    kept: set[int] = field(default_factory=set)  # slots that stay where they are
-    moved: list[int] = field(default_factory=list)  # slots that leave for another place
-    stopped: list[int] = field(default_factory=list)  # slots that leave and wait
-    started: list[int] = field(default_factory=list)  # slots that start
-
-
-def compare(
-    targets: Sequence[TargetGroup],
-    running: Mapping[int, Allotment],
-    leaving: Container[int],
-) -> Difference:
-    """Which jobs stay, move, stop and start.
-
-    Args:
-        targets: wanted groups.
-        running: allotments of the jobs that hold GPUs, by slot.
-        leaving: slots that were already told to stop: they can neither stay nor be told again.
-    """
-    difference = Difference()
-    wanted: set[int] = set()
-    for target in targets:
-        for slot, allotment in zip(target.plan.jobs, target.allotments, strict=True):
-            wanted.add(slot)
-            if slot not in running:
-                difference.started.append(slot)
-            elif slot in leaving:
-                continue
-            elif running[slot] is allotment or running[slot] == allotment:
-                difference.kept.add(slot)
-            else:
-                difference.moved.append(slot)
-    difference.stopped = [slot for slot in running if slot not in wanted and slot not in leaving]
-    return difference
-
-
-def current_of(slots: Iterable[int], running: Mapping[int, Allotment], leaving: Container[int]) -> Allotment | None:
-    """The place that most of a group's running members hold; of equals, the first member's."""
-    first, *others = slots
-    if not others:
-        return None if first in leaving else running.get(first)
-    votes: dict[Allotment, int] = {}
-    for slot in (first, *others):
-        if slot in running and slot not in leaving:
-            votes[running[slot]] = votes.get(running[slot], 0) + 1
-    return max(votes, key=lambda allotment: votes[allotment]) if votes else None

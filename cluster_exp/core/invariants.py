@@ -2,10 +2,15 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from cluster_exp.core.groups import RunningGroup
-from cluster_exp.core.state import JobTable, Nodes
+from cluster_exp.core.places import Nodes
+from cluster_exp.core.state import JobTable
+from cluster_exp.domain.columns import IntColumn
 from cluster_exp.domain.errors import InvariantError
-from cluster_exp.domain.resources import MAX_GROUP_SIZE
+from cluster_exp.domain.plan import GroupColumns, Plan, SingleJobs
+from cluster_exp.domain.resources import MAX_GROUP_SIZE, NUM_RESOURCES
 
 _TOLERANCE = 1e-9  # of a sum of shares
 
@@ -41,3 +46,33 @@ def check_holders(jobs: JobTable, nodes: Nodes, groups: Mapping[int, RunningGrou
         raise InvariantError("a job holds GPUs outside a group, or is in two groups")
     if any(len(group.members) > MAX_GROUP_SIZE for group in groups.values()):
         raise InvariantError(f"a group has more than {MAX_GROUP_SIZE} jobs")
+
+
+def check_plan(policy: str, plan: Plan, wanted: GroupColumns, jobs: JobTable) -> None:
+    """Raises InvariantError, which names the policy, for a plan that cannot be.
+
+    Groups have one to four members with distinct offsets in 0..3; each job is live and in one group.
+    """
+    status = jobs.int_column("status")
+    seen = np.zeros(status.size, dtype=bool)
+    if wanted.jobs.size:
+        if wanted.jobs.min() < 0 or wanted.jobs.max() >= status.size:
+            raise InvariantError(f"{policy} plans a slot that is none: {wanted.jobs.tolist()}")
+        seen[wanted.jobs] = True
+    if np.count_nonzero(seen) != wanted.jobs.size or (status[wanted.jobs] < 0).any():
+        slot = next(slot for i, slot in enumerate(wanted.jobs.tolist()) if _wrong(i, slot, wanted, status))
+        raise InvariantError(f"{policy} plans slot {slot} twice, or it holds no job")
+    if isinstance(plan.groups, SingleJobs):
+        return
+    for group in plan.groups:
+        if not 1 <= len(group.jobs) <= MAX_GROUP_SIZE or len(group.offsets) != len(group.jobs):
+            raise InvariantError(f"{policy} plans a group of {len(group.jobs)} jobs: {group}")
+        if len(group.jobs) == 1:
+            continue
+        offsets = group.offsets
+        if len(set(offsets)) != len(offsets) or not 0 <= min(offsets) <= max(offsets) < NUM_RESOURCES:
+            raise InvariantError(f"{policy} plans offsets that are not distinct in 0..3: {group}")
+
+
+def _wrong(i: int, slot: int, wanted: GroupColumns, status: IntColumn) -> bool:
+    return bool(status[slot] < 0 or slot in wanted.jobs[:i])

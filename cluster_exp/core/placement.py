@@ -3,104 +3,40 @@
 A named strategy is a fit (how many GPUs of which nodes a group gets) and whether groups stay where they run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
+import numpy as np
+
+from cluster_exp.core.placer import Placer
+from cluster_exp.core.pool import BEST, COUNT, FIRST, Bytes, Ints, Pool
 from cluster_exp.domain.allotment import Allotment, NodeShare
+from cluster_exp.domain.columns import BoolColumn, IntColumn
 from cluster_exp.domain.plan import Misfit
-
-Counts = dict[int, int]  # GPUs by node id
-Parts = list[tuple[int, int]]  # (node id, GPUs) for one group
-Fit = Callable[[Mapping[int, int], Mapping[int, int], int], Parts | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One group that wants GPUs."""
-
-    num_gpu: int
-    current: Allotment | None = None  # where (most of) it runs now
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A named strategy."""
+    """A named strategy; the fits are those of `core.pool`."""
 
     name: str
     description: str
-    fit: Fit
-    keeps: bool  # a group that runs stays where it is, if the plan can be placed so
-    admit: Fit | None = None  # decides who runs, if not `fit`; then who runs stays and others wait for a place
+    fit: int
+    admit: int | None = None  # decides who runs, if not `fit`; then who runs stays and others wait for a place
 
     @property
-    def admission(self) -> Fit:
+    def admission(self) -> int:
         """The fit by which a plan's groups are chosen."""
-        return self.admit or self.fit
-
-
-def _whole_nodes(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) -> tuple[Parts, int]:
-    """Idle nodes for a group wider than a node, largest and lowest first, and how many GPUs remain to be found."""
-    parts: Parts = []
-    for node in sorted(sizes, key=lambda node: (-sizes[node], node)):
-        if free[node] == sizes[node] <= num_gpu:
-            parts.append((node, sizes[node]))
-            num_gpu -= sizes[node]
-            if num_gpu == 0:
-                break
-    return parts, num_gpu
-
-
-def _spread_fit(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int, best: bool) -> Parts | None:
-    parts: Parts = []
-    if num_gpu > max(sizes.values(), default=0):
-        parts, num_gpu = _whole_nodes(free, sizes, num_gpu)
-        if num_gpu == 0:
-            return sorted(parts)
-    taken = {node for node, _ in parts}
-    roomy = [node for node in sizes if node not in taken and free[node] >= num_gpu]
-    if not roomy:
-        return None
-    node = min(roomy, key=lambda node: (free[node], node)) if best else min(roomy)
-    return sorted([*parts, (node, num_gpu)])
-
-
-def consolidated_fit(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) -> Parts | None:
-    """Up to a node's size: the fullest node with room. Larger: whole idle nodes, the remainder on one more."""
-    return _spread_fit(free, sizes, num_gpu, best=True)
-
-
-def yarn_fit(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) -> Parts | None:
-    """Up to a node's size: the first node with room. Larger: whole idle nodes, the remainder on the first other.
-
-    As in the simulator published with Muri (SIGCOMM'22).
-    """
-    for node, room in free.items():  # by node id
-        if room >= num_gpu:
-            return [(node, num_gpu)]
-    return _spread_fit(free, sizes, num_gpu, best=False) if num_gpu > max(sizes.values(), default=0) else None
-
-
-def count_fit(free: Mapping[int, int], sizes: Mapping[int, int], num_gpu: int) -> Parts | None:
-    """Any free GPUs, lowest nodes first: nodes do not matter."""
-    parts: Parts = []
-    for node in sorted(sizes):
-        if num_gpu == 0:
-            break
-        count = min(num_gpu, free[node])
-        if count:
-            parts.append((node, count))
-            num_gpu -= count
-    return parts if num_gpu == 0 else None
+        return self.fit if self.admit is None else self.admit
 
 
 PLACEMENTS = {
     placement.name: placement
     for placement in (
-        Placement("consolidated", "fullest node with room; larger on whole nodes", consolidated_fit, keeps=True),
-        Placement("yarn", "first node with room, all anew at every plan, as published", yarn_fit, keeps=False),
-        Placement("count", "any free GPUs, nodes do not matter", count_fit, keeps=True),
-        Placement("quota", "who runs is counted in GPUs; then as consolidated", consolidated_fit, True, count_fit),
+        Placement("consolidated", "fullest node with room; larger on whole nodes", BEST),
+        Placement("yarn", "first node with room, as published; larger on whole nodes", FIRST),
+        Placement("count", "any free GPUs, nodes do not matter", COUNT),
+        Placement("quota", "who runs is counted in GPUs; then as consolidated", BEST, admit=COUNT),
     )
 }
 
@@ -108,199 +44,124 @@ PLACEMENTS = {
 class ClusterTrial:
     """An imagined, at first empty, cluster (`domain.models.Trial`)."""
 
-    def __init__(self, sizes: Mapping[int, int], fit: Fit) -> None:
-        self._sizes = sizes
-        self._free = dict(sizes)
+    def __init__(self, pool: Pool, fit: int) -> None:
+        """Takes over a pool whose GPUs are all free."""
+        self._pool = pool
         self._fit = fit
-        self._free_gpus = sum(sizes.values())
-        self._refused: set[int] = set()  # what found no room finds none later
 
     @property
     def free_gpus(self) -> int:
         """GPUs not taken yet."""
-        return self._free_gpus
+        return self._pool.free_gpus
 
     def take(self, num_gpu: int) -> bool:
         """Places a group that needs `num_gpu` GPUs, or returns False and changes nothing."""
-        return self.take_parts(num_gpu) is not None
+        return self._pool.take(num_gpu, self._fit)
 
-    def take_parts(self, num_gpu: int) -> Parts | None:
-        """The same; says where."""
-        if num_gpu > self._free_gpus or num_gpu in self._refused:
-            return None
-        parts = self._fit(self._free, self._sizes, num_gpu)
-        if parts is None:
-            self._refused.add(num_gpu)
-            return None
-        for node, count in parts:
-            self._free[node] -= count
-        self._free_gpus -= num_gpu
-        return parts
+    def take_many(self, num_gpu: IntColumn) -> BoolColumn:
+        """The same for groups one after another; those that find no room are passed over."""
+        taken = np.zeros(num_gpu.size, np.uint8)
+        self._pool.take_many(np.ascontiguousarray(num_gpu), self._fit, taken)
+        return taken.view(np.bool_)
 
 
-class GpuPool:
-    """GPU ids that are free, by node."""
+class Layout:
+    """The nodes that are up, with their GPUs numbered through."""
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
-        self.sizes = sizes
-        self.free: Counts = dict(sizes)
-        self._ids = {node: list(range(size)) for node, size in sizes.items()}
+        """Takes the GPUs of each node, by node id."""
+        self.node_ids = sorted(sizes)
+        counts = [sizes[node] for node in self.node_ids]
+        starts = [0, *np.cumsum(np.array(counts, dtype=np.int64)).tolist()]
+        self._start = dict(zip(self.node_ids, starts, strict=False))
+        self._sizes = sizes
+        self._node = np.repeat(np.array(self.node_ids, dtype=np.int64), counts).tolist()
+        self._gpu = [gpu for count in counts for gpu in range(count)]
+        self.num_gpus = starts[-1]
+        self._pool = Pool(counts)
 
-    def claim(self, allotment: Allotment) -> bool:
-        """Takes exactly these GPUs, or returns False and changes nothing if one is taken or its node is gone."""
-        for share in allotment.shares:
-            ids = self._ids.get(share.node)
-            if ids is None or not set(share.gpus) <= set(ids):
-                return False
-        for share in allotment.shares:
-            for gpu in share.gpus:
-                self._ids[share.node].remove(gpu)
-            self.free[share.node] -= len(share.gpus)
-        return True
+    def pool(self) -> Pool:
+        """All GPUs, free."""
+        return self._pool.fresh()
 
-    def take(self, parts: Parts) -> Allotment:
-        """Takes the lowest free ids of each node."""
-        shares = []
-        for node, count in parts:
-            ids = self._ids[node]
-            shares.append(NodeShare(node, tuple(ids[:count])))
-            del ids[:count]
-            self.free[node] -= count
+    def numbers(self, allotment: Allotment) -> list[int]:
+        """Numbers of an allotment's GPUs, ascending; empty when one of them is not there."""
+        numbers = []
+        for share in allotment.shares:
+            start, size = self._start.get(share.node), self._sizes.get(share.node, 0)
+            if start is None or not share.gpus or share.gpus[-1] >= size:
+                return []
+            numbers += [start + gpu for gpu in share.gpus]
+        return numbers
+
+    def allotment(self, numbers: Sequence[int]) -> Allotment:
+        """Whole GPUs by their numbers, which ascend."""
+        shares: list[NodeShare] = []
+        node = -1
+        gpus: list[int] = []
+        for number in numbers:
+            if self._node[number] != node:
+                if gpus:
+                    shares.append(NodeShare(node, tuple(gpus)))
+                node, gpus = self._node[number], []
+            gpus.append(self._gpu[number])
+        shares.append(NodeShare(node, tuple(gpus)))
         return Allotment(tuple(shares))
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What became of the groups of a plan."""
+
+    state: Bytes  # by group: WAITS, STAYS or PLACED
+    gpus: Ints  # numbers of the GPUs of those that do not wait
+    at: Ints  # those of group i are at[i] .. at[i + 1] - 1 of `gpus`
+
+    def numbers(self, group: int) -> list[int]:
+        """Numbers of the GPUs of a group that does not wait."""
+        numbers: list[int] = self.gpus[self.at[group] : self.at[group + 1]].tolist()
+        return numbers
+
+
 def place(
-    requests: Sequence[Request],
-    sizes: Mapping[int, int],
+    pool: Pool,
+    wanted: Ints,
+    place_of: Ints,
+    place_on: Ints,
+    place_size: Ints,
     placement: Placement,
     misfit: Misfit,
     pinned: bool,
-) -> list[Allotment | None]:
-    """Gives each group of a plan its GPUs, or None where it has to wait.
+) -> Placed:
+    """Gives each group of a plan its GPUs, or lets it wait.
 
     Groups are admitted in the order of the plan on an empty cluster (`pinned`: beside the running ones, which stay
     where they are). Then they are placed so that as many as possible stay where they run: first all that run stay;
-    if someone then finds no room, anew by size, descending, each at its present place if that is still free; if
+    if someone then finds no room, anew by width, descending, each at its present place if that is still free; if
     even that fails, in the plan's order, which is known to fit.
 
     Args:
-        requests: one a group, in the order of the plan.
-        sizes: GPUs of each node that is up, by node id.
+        pool: all GPUs free; it is used up.
+        wanted: GPUs by group, in the order of the plan.
+        place_of: number of the place where (most of) the group runs now, or -1.
+        place_on: by GPU, number of the place that it belongs to now, or -1.
+        place_size: GPUs by place.
         placement: the strategy.
         misfit: what follows a group that does not fit.
         pinned: whether running groups may not be moved or stopped.
     """
+    at = np.zeros(wanted.size + 1, np.int64)
+    np.cumsum(wanted, out=at[1:])
+    placed = Placed(np.zeros(wanted.size, np.uint8), np.empty(int(at[-1]), np.int64), at)
+    by_size = np.argsort(-wanted, kind="stable")
+    placer = Placer(pool, wanted, place_of, place_on, place_size, at, by_size, placed.state, placed.gpus)
+    stop = misfit is Misfit.STOP
     if pinned:
-        return _place_pinned(requests, sizes, placement.fit, misfit)
-    admitted = _admit(requests, sizes, placement.admission, misfit)
+        placer.pinned(placement.fit, stop)
+        return placed
+    placer.admit(placement.admission, stop)
     if placement.admit is not None:
-        return _place_admitted(requests, list(admitted), sizes, placement.fit)
-    by_size = sorted(admitted, key=lambda i: -requests[i].num_gpu)
-    attempts = [_keep_then_fit, _largest_first] if placement.keeps else []
-    for attempt in attempts:
-        allotments = attempt(requests, sizes, placement.fit, by_size)
-        if allotments is not None:
-            return [allotments.get(i) for i in range(len(requests))]
-    return _bind(requests, admitted, sizes)
-
-
-def _bind(
-    requests: Sequence[Request], admitted: Mapping[int, Parts], sizes: Mapping[int, int]
-) -> list[Allotment | None]:
-    """GPU ids for groups whose nodes are settled: who runs on just these nodes keeps its GPUs."""
-    pool = GpuPool(sizes)
-    result: list[Allotment | None] = [None] * len(requests)
-    for i, parts in admitted.items():
-        current = requests[i].current
-        if current is not None and current.parts == parts and pool.claim(current):
-            result[i] = current
-    for i, parts in admitted.items():
-        if result[i] is None:
-            result[i] = pool.take(parts)
-    return result
-
-
-def _admit(requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, misfit: Misfit) -> dict[int, Parts]:
-    """Indices of the groups that fit, in order, and where they would go on the empty cluster."""
-    trial = ClusterTrial(sizes, fit)
-    admitted = {}
-    for i, request in enumerate(requests):
-        parts = trial.take_parts(request.num_gpu)
-        if parts is not None:
-            admitted[i] = parts
-        elif misfit is Misfit.STOP or trial.free_gpus == 0:
-            break
-    return admitted
-
-
-def _place_pinned(
-    requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, misfit: Misfit
-) -> list[Allotment | None]:
-    pool = GpuPool(sizes)
-    result: list[Allotment | None] = [None] * len(requests)
-    for i, request in enumerate(requests):
-        if request.current is not None and pool.claim(request.current):
-            result[i] = request.current
-    for i, request in enumerate(requests):
-        if result[i] is None:
-            parts = fit(pool.free, sizes, request.num_gpu)
-            if parts is not None:
-                result[i] = pool.take(parts)
-            elif misfit is Misfit.STOP:
-                break
-    return result
-
-
-def _place_admitted(
-    requests: Sequence[Request], admitted: Sequence[int], sizes: Mapping[int, int], fit: Fit
-) -> list[Allotment | None]:
-    """Who of the admitted runs stays; the others start where there is room, or wait."""
-    result: list[Allotment | None] = [None] * len(requests)
-    chosen = [requests[i] for i in admitted]
-    for i, allotment in zip(admitted, _place_pinned(chosen, sizes, fit, Misfit.SKIP), strict=True):
-        result[i] = allotment
-    return result
-
-
-def _keep_then_fit(
-    requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, by_size: Sequence[int]
-) -> dict[int, Allotment] | None:
-    """Everyone who runs stays; the others take what is left, largest first. None when one finds no room."""
-    pool = GpuPool(sizes)
-    result = _stay(requests, pool, by_size)
-    return result if _settle(requests, pool, fit, by_size, result) else None
-
-
-def _largest_first(
-    requests: Sequence[Request], sizes: Mapping[int, int], fit: Fit, by_size: Sequence[int]
-) -> dict[int, Allotment] | None:
-    """Size by size, descending: whose place is still free stays, the others take what is left."""
-    pool = GpuPool(sizes)
-    result: dict[int, Allotment] = {}
-    for _, same_size in groupby(by_size, key=lambda i: requests[i].num_gpu):
-        members = list(same_size)
-        result |= _stay(requests, pool, members)
-        if not _settle(requests, pool, fit, members, result):
-            return None
-    return result
-
-
-def _stay(requests: Sequence[Request], pool: GpuPool, indices: Sequence[int]) -> dict[int, Allotment]:
-    result: dict[int, Allotment] = {}
-    for i in indices:
-        current = requests[i].current
-        if current is not None and pool.claim(current):
-            result[i] = current
-    return result
-
-
-def _settle(
-    requests: Sequence[Request], pool: GpuPool, fit: Fit, indices: Sequence[int], result: dict[int, Allotment]
-) -> bool:
-    for i in indices:
-        if i not in result:
-            parts = fit(pool.free, pool.sizes, requests[i].num_gpu)
-            if parts is None:
-                return False
-            result[i] = pool.take(parts)
-    return True
+        placer.keep_admitted(placement.fit)
+    elif not (placer.keep_then_fit(placement.fit) or placer.largest_first(placement.fit)):
+        placer.bind(placement.fit)
+    return placed

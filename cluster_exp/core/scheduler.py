@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cluster_exp.core.groups import Difference, RunningGroup, TargetGroup, compare, current_of
-from cluster_exp.core.invariants import check_holders
-from cluster_exp.core.placement import ClusterTrial, Placement, Request, place
-from cluster_exp.core.state import JobTable, Nodes
+from cluster_exp.core.groups import RunningGroup, TargetGroup
+from cluster_exp.core.invariants import check_holders, check_plan
+from cluster_exp.core.placement import ClusterTrial, Placement
+from cluster_exp.core.places import Nodes, Places
+from cluster_exp.core.reconcile import Difference, reconcile
+from cluster_exp.core.state import HeldAllotments, JobTable
 from cluster_exp.core.waiting import WaitingGroups
 from cluster_exp.domain.actions import (
     Action,
@@ -20,7 +22,6 @@ from cluster_exp.domain.actions import (
     Wake,
 )
 from cluster_exp.domain.allotment import Allotment
-from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.errors import InvariantError
 from cluster_exp.domain.events import (
     CancelRequested,
@@ -37,10 +38,9 @@ from cluster_exp.domain.events import (
 )
 from cluster_exp.domain.job import FINAL, JobStatus
 from cluster_exp.domain.models import SpeedModel
-from cluster_exp.domain.plan import Plan
+from cluster_exp.domain.plan import columns_of
 from cluster_exp.domain.policy import Policy
-from cluster_exp.domain.resources import MAX_GROUP_SIZE, NUM_RESOURCES
-from cluster_exp.domain.snapshot import GATED_COLUMNS, Snapshot
+from cluster_exp.domain.snapshot import Snapshot
 
 
 class Scheduler:
@@ -55,7 +55,9 @@ class Scheduler:
         self._speed = speed
         self._placement = placement
         self._nodes = Nodes()
-        self._jobs = JobTable(speed)
+        self._places = Places(self._nodes)
+        self._jobs = JobTable(speed, remembers=policy.learns)
+        self._allotments = HeldAllotments(self._jobs)
         self._groups: dict[int, RunningGroup] = {}
         self._next_group = 0
         self._waiting = WaitingGroups()  # wanted groups that wait for GPUs or jobs that are still elsewhere
@@ -104,16 +106,19 @@ class Scheduler:
             num_gpu=jobs.int_view("num_gpu"),
             profile_class=jobs.int_view("profile_class"),
             group=jobs.int_view("group"),
-            columns={name: jobs.float_view(name) if name in reads else jobs.hidden for name in GATED_COLUMNS},
-            profiles=tuple(jobs.profiles),
-            cluster=ClusterSpec(tuple(self._nodes.specs[node] for node in sorted(self._nodes.specs))),
-            node_ids=tuple(sorted(self._nodes.specs)),
+            columns=jobs.columns(reads),
+            profiles=jobs.profiles,
+            cluster=self._nodes.cluster,
+            node_ids=self._nodes.ids,
             speed=self._speed,
-            trial=lambda: ClusterTrial(self._nodes.sizes, self._placement.admission),
-            allotments=self._running(),
-            ended=tuple(jobs.ended) if self._policy.learns else (),
+            trial=self._trial,
+            allotments=self._allotments,
+            ended=jobs.ended,
             changed=frozenset(jobs.changed),
         )
+
+    def _trial(self) -> ClusterTrial:
+        return ClusterTrial(self._nodes.layout.pool(), self._placement.admission)
 
     def check(self) -> None:
         """Raises InvariantError when the state contradicts itself; for tests and simulations with checks on."""
@@ -126,10 +131,7 @@ class Scheduler:
         return []
 
     def _on_progressed(self, event: Progressed) -> list[Action]:
-        for job_id, remaining in zip(event.job_ids, event.remaining_iterations, strict=True):
-            slot = self._jobs.slot_of.get(job_id)
-            if slot is not None and slot in self._jobs.holders:
-                self._jobs.set_remaining(slot, remaining)
+        self._jobs.progress(event.job_ids, event.remaining_iterations)
         return []
 
     def _on_started(self, event: JobStarted) -> list[Action]:
@@ -173,11 +175,11 @@ class Scheduler:
         return [self._preempt(slot, "cancelled")]
 
     def _on_worker_joined(self, event: WorkerJoined) -> list[Action]:
-        self._nodes.specs[event.node] = event.spec
+        self._nodes.add(event.node, event.spec)
         return []
 
     def _on_worker_lost(self, event: WorkerLost) -> list[Action]:
-        self._nodes.specs.pop(event.node, None)
+        self._nodes.remove(event.node)
         self._waiting.drop_node(event.node)
         actions: list[Action] = []
         for slot in list(self._jobs.holders):
@@ -188,53 +190,19 @@ class Scheduler:
 
     def _on_plan_due(self, event: PlanDue) -> list[Action]:
         jobs = self._jobs
-        jobs.count_until(event.time_s, jobs.holders)
+        jobs.count_until(event.time_s)
         plan = self._policy.plan(self.snapshot(), self._memory)
         jobs.changed.clear()
-        self._check_plan(plan)
+        wanted = columns_of(plan.groups)
+        check_plan(self._policy.name, plan, wanted, jobs)
         self._memory = plan.memory
-        running = self._running()
-        targets = self._place(plan, running)
-        actions = self._tell_leavers(compare(targets, running, jobs.leaving), plan.reason)
-        actions += self._start(self._waiting.reset(targets, {slot: running[slot] for slot in jobs.leaving}))
+        difference = reconcile(plan, wanted, jobs, self._nodes, self._places, self._placement)
+        actions = self._tell_leavers(difference, plan.reason)
+        leaving = {slot: self._allotment(slot) for slot in jobs.leaving}
+        actions += self._start(self._waiting.reset(difference.targets, leaving))
         if plan.wake_s is not None:
             actions.append(Wake(event.time_s, plan.wake_s))
         return actions
-
-    # From a plan to a target
-
-    def _check_plan(self, plan: Plan) -> None:
-        seen: set[int] = set()
-        for group in plan.groups:
-            if not 1 <= len(group.jobs) <= MAX_GROUP_SIZE or len(group.offsets) != len(group.jobs):
-                raise InvariantError(f"{self._policy.name} plans a group of {len(group.jobs)} jobs: {group}")
-            if (
-                len(set(group.offsets)) != len(group.jobs)
-                or not 0 <= min(group.offsets) <= max(group.offsets) < NUM_RESOURCES
-            ):
-                raise InvariantError(f"{self._policy.name} plans offsets that are not distinct in 0..3: {group}")
-            for slot in group.jobs:
-                if slot in seen or slot not in self._jobs.live:
-                    raise InvariantError(f"{self._policy.name} plans slot {slot} twice, or it holds no job")
-                seen.add(slot)
-
-    def _place(self, plan: Plan, running: Mapping[int, Allotment]) -> list[TargetGroup]:
-        leaving = self._jobs.leaving
-        num_gpu = self._jobs.int_column("num_gpu")
-        implicit = [group for group in plan.groups if group.allotments is None]
-        requests = [
-            Request(int(num_gpu[group.jobs[0]]), current_of(group.jobs, running, leaving)) for group in implicit
-        ]
-        placed = iter(place(requests, self._nodes.sizes, self._placement, plan.misfit, plan.pinned))
-        targets = []
-        for group in plan.groups:
-            allotments = group.allotments
-            if allotments is None:
-                allotment = next(placed)
-                allotments = (allotment,) * len(group.jobs) if allotment is not None else None
-            if allotments is not None:
-                targets.append(TargetGroup(group, allotments))
-        return targets
 
     # Reconcile
 
@@ -285,6 +253,7 @@ class Scheduler:
 
     def _announce(self, group: RunningGroup, reason: str) -> SetTurns:
         group.version += 1
+        self._jobs.write_turns(group.members)
         generation = self._jobs.int_column("generation")
         members = tuple(
             GroupMember(self._jobs.live[slot].spec.job_id, offset, int(generation[slot]))
@@ -299,6 +268,7 @@ class Scheduler:
         job.allotment = allotment
         jobs.move(slot, JobStatus.LAUNCHING)
         jobs.int_column("group")[slot] = group.group_id
+        jobs.int_column("place")[slot] = self._places.enter(allotment)
         jobs.int_column("generation")[slot] += 1
         starts = jobs.float_column("starts")
         if starts[slot] == 0:
@@ -329,6 +299,9 @@ class Scheduler:
         jobs.count_one_until(self._now_s, slot)
         group.members.pop(slot)
         jobs.int_column("group")[slot] = -1
+        places = jobs.int_column("place")
+        self._places.leave(int(places[slot]))
+        places[slot] = -1
         jobs.live[slot].allotment = None
         actions: list[Action] = []
         if status in FINAL:
@@ -374,9 +347,6 @@ class Scheduler:
         if slot is None or slot not in self._jobs.holders:
             return None
         return slot if self._jobs.int_column("generation")[slot] == generation else None
-
-    def _running(self) -> dict[int, Allotment]:
-        return {slot: self._allotment(slot) for slot in self._jobs.holders}
 
     def _allotment(self, slot: int) -> Allotment:
         allotment = self._jobs.live[slot].allotment

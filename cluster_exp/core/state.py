@@ -1,24 +1,37 @@
 """Hot state: what every decision reads, in numpy columns over the slots of live jobs."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cluster_exp.domain.allotment import Allotment
-from cluster_exp.domain.cluster import NodeSpec
+from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.errors import InvariantError
 from cluster_exp.domain.job import FINAL, HOLDS_GPUS, TRANSITIONS, JobSpec, JobStatus
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.profile import StageProfile
-from cluster_exp.domain.snapshot import GATED_COLUMNS, Ended, FloatColumn, IntColumn, hidden_column
+from cluster_exp.domain.snapshot import GATED_COLUMNS, Ended, hidden_column
 
-_INT_COLUMNS = ("seq", "status", "num_gpu", "profile_class", "group", "generation", "preempted")
+_INT_COLUMNS = (
+    "seq",
+    "status",  # JobStatus; _EMPTY where there is no job
+    "num_gpu",
+    "profile_class",
+    "group",  # group id, -1 = in none
+    "generation",
+    "preempted",
+    "place",  # number of the GPUs that it holds (`Places`), -1 = none
+    "turn",  # its place in the order of turns of its group
+    "offset",  # its offset in that
+    "mates",  # members of its group, itself included
+)
 _FLOAT_COLUMNS = (*sorted(GATED_COLUMNS), "iteration_s", "counted_until_s", "first_start_s")
 _FIRST_SIZE = 64
+_EMPTY = -1
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
@@ -35,14 +48,16 @@ class LiveJob:
 class JobTable:
     """Columns over slots; a slot is given to an arriving job and is free again when the job ended."""
 
-    def __init__(self, speed: SpeedModel) -> None:
+    def __init__(self, speed: SpeedModel, remembers: bool = True) -> None:
+        """Without `remembers`, nothing is kept of jobs that ended."""
         self._speed = speed
+        self._remembers = remembers
         self._size = 0
         self._free: list[int] = []
         self._arrived = 0
         self._classes: dict[tuple[StageProfile, int], int] = {}
         self._codes: dict[str, dict[str, int]] = {"user": {}, "queue": {}}
-        self.profiles: list[StageProfile] = []
+        self.profiles: tuple[StageProfile, ...] = ()  # by profile class
         self.live: dict[int, LiveJob] = {}  # by slot, in order of arrival
         self.slot_of: dict[str, int] = {}
         self.holders: dict[int, None] = {}  # slots whose job holds GPUs, by launch
@@ -51,8 +66,11 @@ class JobTable:
         self.changed: set[int] = set()
         self._ints: dict[str, IntColumn] = {name: np.empty(0, np.int64) for name in _INT_COLUMNS}
         self._floats: dict[str, FloatColumn] = {name: np.empty(0) for name in _FLOAT_COLUMNS}
-        self._hidden = hidden_column(0)
+        self._gated: tuple[Set[str], dict[str, FloatColumn]] | None = None
         self._jobs: IntColumn | None = None
+        self._holding: IntColumn | None = None
+        self._views: dict[str, NDArray[Any]] = {}
+        self._asked: tuple[Sequence[str], IntColumn] | None = None
 
     def int_column(self, name: str) -> IntColumn:
         """A writable integer column."""
@@ -64,16 +82,23 @@ class JobTable:
 
     def int_view(self, name: str) -> IntColumn:
         """A read-only view of an integer column."""
-        return _read_only(self._ints[name])
+        if name not in self._views:
+            self._views[name] = _read_only(self._ints[name])
+        return self._views[name]
 
     def float_view(self, name: str) -> FloatColumn:
         """A read-only view of a float column."""
-        return _read_only(self._floats[name])
+        if name not in self._views:
+            self._views[name] = _read_only(self._floats[name])
+        return self._views[name]
 
-    @property
-    def hidden(self) -> FloatColumn:
-        """A column of NaN, for what a policy did not declare."""
-        return self._hidden
+    def columns(self, names: Set[str]) -> Mapping[str, FloatColumn]:
+        """Read-only views of the gated columns; those that are not named are NaN in every slot."""
+        if self._gated is None or self._gated[0] != names:
+            hidden = hidden_column(self._size)
+            views = {name: self.float_view(name) if name in names else hidden for name in GATED_COLUMNS}
+            self._gated = (names, views)
+        return self._gated[1]
 
     @property
     def jobs(self) -> IntColumn:
@@ -82,6 +107,14 @@ class JobTable:
             self._jobs = np.fromiter(self.live, np.int64, len(self.live))
             self._jobs.flags.writeable = False
         return self._jobs
+
+    @property
+    def holding(self) -> IntColumn:
+        """Slots of the jobs that hold GPUs, by launch; read-only."""
+        if self._holding is None:
+            self._holding = np.fromiter(self.holders, np.int64, len(self.holders))
+            self._holding.flags.writeable = False
+        return self._holding
 
     def add(self, spec: JobSpec) -> int:
         """Gives an arriving job a slot.
@@ -102,7 +135,7 @@ class JobTable:
         ints["seq"][slot] = self._arrived
         ints["num_gpu"][slot] = spec.num_gpu
         ints["profile_class"][slot] = self._class_of(spec)
-        ints["group"][slot] = -1
+        ints["group"][slot] = ints["place"][slot] = -1
         floats["submit_s"][slot] = spec.submit_s
         floats["priority"][slot] = spec.priority
         floats["user"][slot] = self._code("user", spec.user)
@@ -114,6 +147,7 @@ class JobTable:
         floats["iteration_s"][slot] = self._speed.alone_s(spec.profile)
         floats["first_start_s"][slot] = math.nan
         self._arrived += 1
+        self._asked = None
         self.live[slot] = LiveJob(spec, [JobStatus.PENDING])
         self.slot_of[spec.job_id] = slot
         self._jobs = None
@@ -124,8 +158,9 @@ class JobTable:
     def remove(self, slot: int) -> None:
         """Frees the slot of a job that ended."""
         del self.slot_of[self.live.pop(slot).spec.job_id]
+        self._ints["status"][slot] = _EMPTY
         self._free.append(slot)
-        self._jobs = None
+        self._jobs = self._asked = None
 
     def move(self, slot: int, status: JobStatus) -> None:
         """Brings a job into another state.
@@ -141,12 +176,15 @@ class JobTable:
         self._ints["status"][slot] = status
         self.changed.add(slot)
         if status in HOLDS_GPUS:
-            self.holders[slot] = None
-        else:
-            self.holders.pop(slot, None)
+            if slot not in self.holders:
+                self.holders[slot] = None
+                self._holding = None
+        elif slot in self.holders:
+            del self.holders[slot]
+            self._holding = None
         if status is JobStatus.PREEMPTING:
             self.leaving[slot] = None
-        else:
+        elif self.leaving:
             self.leaving.pop(slot, None)
         if status in FINAL:
             self._remember(slot, status)
@@ -155,14 +193,38 @@ class JobTable:
         """State of the job in a slot."""
         return self.live[slot].history[-1]
 
+    def write_turns(self, members: Mapping[int, int]) -> None:
+        """Notes the order of turns of a group: offsets by slot, in that order."""
+        turn, offsets, mates = self._ints["turn"], self._ints["offset"], self._ints["mates"]
+        for number, (slot, offset) in enumerate(members.items()):
+            turn[slot], offsets[slot], mates[slot] = number, offset, len(members)
+
+    def progress(self, job_ids: Sequence[str], remaining_iterations: Sequence[float]) -> None:
+        """Notes the same for several jobs; those that hold no GPUs are passed over."""
+        if not self.holders:
+            return
+        index, left = self._slots(job_ids), np.array(remaining_iterations)
+        held = (self._ints["place"][index] >= 0) & (index >= 0)
+        if not held.all():
+            index, left = index[held], left[held]
+        self._floats["remaining_iterations"][index] = left
+        self._floats["remaining_s"][index] = left * self._floats["iteration_s"][index]
+
+    def _slots(self, job_ids: Sequence[str]) -> IntColumn:
+        """Slots of jobs, -1 for those that are not live. A driver may ask for the same ones again and again."""
+        if self._asked is None or self._asked[0] is not job_ids:
+            slots = [self.slot_of.get(job_id, -1) for job_id in job_ids]
+            self._asked = (job_ids, np.array(slots, dtype=np.int64))
+        return self._asked[1]
+
     def set_remaining(self, slot: int, iterations: float) -> None:
         """Notes how many iterations a job still has to do."""
         self._floats["remaining_iterations"][slot] = iterations
         self._floats["remaining_s"][slot] = iterations * self._floats["iteration_s"][slot]
 
-    def count_until(self, now_s: float, slots: Iterable[int]) -> None:
-        """Adds the time since the last call to the executed time of jobs that hold GPUs."""
-        index = np.fromiter(slots, np.int64)
+    def count_until(self, now_s: float) -> None:
+        """Adds the time since the last call to the executed time of the jobs that hold GPUs."""
+        index = self.holding
         executed, last = self._floats["executed_s"], self._floats["counted_until_s"]
         index = index[last[index] < now_s]  # adding no time would still round
         executed[index] = (executed[index] + now_s) - last[index]
@@ -180,7 +242,7 @@ class JobTable:
         self._floats["attained_gpu_s"][slot] = executed_s * self._ints["num_gpu"][slot]
 
     def _remember(self, slot: int, status: JobStatus) -> None:
-        if status is JobStatus.FINISHED:
+        if status is JobStatus.FINISHED and self._remembers:
             spec = self.live[slot].spec
             service_s = spec.iterations * float(self._floats["iteration_s"][slot])
             self.ended.append(Ended(spec.num_gpu, float(self._floats["executed_s"][slot]), service_s))
@@ -189,7 +251,7 @@ class JobTable:
         key = (spec.profile, spec.num_gpu)
         if key not in self._classes:
             self._classes[key] = len(self.profiles)
-            self.profiles.append(spec.profile)
+            self.profiles += (spec.profile,)
         return self._classes[key]
 
     def _code(self, column: str, name: str) -> int:
@@ -204,7 +266,9 @@ class JobTable:
             name: np.concatenate([column, np.zeros(added, np.int64)]) for name, column in self._ints.items()
         }
         self._floats = {name: np.concatenate([column, np.zeros(added)]) for name, column in self._floats.items()}
-        self._hidden = hidden_column(size)
+        self._ints["status"][self._size :] = _EMPTY
+        self._gated = None
+        self._views.clear()
         self._free.extend(range(size - 1, self._size - 1, -1))
         self._size = size
 
@@ -215,13 +279,20 @@ def _read_only(column: NDArray[_Scalar]) -> NDArray[_Scalar]:
     return view
 
 
-class Nodes:
-    """Nodes that are up."""
+class HeldAllotments(Mapping[int, Allotment]):
+    """Allotments of the jobs that hold GPUs, by slot, in order of launch; a view."""
 
-    def __init__(self) -> None:
-        self.specs: dict[int, NodeSpec] = {}
+    def __init__(self, jobs: JobTable) -> None:
+        self._jobs = jobs
 
-    @property
-    def sizes(self) -> dict[int, int]:
-        """GPUs by node id, ids ascending."""
-        return {node: self.specs[node].num_gpu for node in sorted(self.specs)}
+    def __getitem__(self, slot: int) -> Allotment:
+        job = self._jobs.live[slot]
+        if job.allotment is None:
+            raise KeyError(slot)
+        return job.allotment
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._jobs.holders)
+
+    def __len__(self) -> int:
+        return len(self._jobs.holders)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from cluster_exp.domain.columns import BoolColumn, IntColumn
 from cluster_exp.domain.profile import StageProfile
 
 
@@ -50,4 +51,8 @@ class Trial(Protocol):
 
     def take(self, num_gpu: int) -> bool:
         """Places a group that needs `num_gpu` GPUs and returns True, or returns False and changes nothing."""
+        ...
+
+    def take_many(self, num_gpu: IntColumn) -> BoolColumn:
+        """The same for groups one after another: which of them find room. Those that find none are passed over."""
         ...

@@ -1,11 +1,14 @@
 """Plans: what a policy wants."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
 
 from cluster_exp.domain.allotment import Allotment
+from cluster_exp.domain.columns import IntColumn
 
 
 class Misfit(Enum):
@@ -25,11 +28,66 @@ class GroupPlan:
     allotments: tuple[Allotment, ...] | None = None  # one a job when the policy itself places; else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SingleJobs(Sequence[GroupPlan]):
+    """Groups of one job each, in columns: what a plan of thousands of them is made of."""
+
+    jobs: IntColumn  # slots, in the order of the plan
+    why: str  # key=value words for the journal
+    rank: IntColumn  # number that is added to them, one a job
+
+    def __len__(self) -> int:
+        return self.jobs.size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    @overload
+    def __getitem__(self, index: int) -> GroupPlan: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[GroupPlan]: ...
+
+    def __getitem__(self, index: int | slice) -> GroupPlan | Sequence[GroupPlan]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return GroupPlan((int(self.jobs[index]),), reason=f"{self.why} rank={self.rank[index]}")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupColumns:
+    """The groups of a plan in columns. Group i has the members start[i] .. start[i + 1] - 1."""
+
+    jobs: IntColumn  # slots, by member
+    offsets: IntColumn  # by member
+    start: IntColumn  # one more element than groups
+    placed: bool = False  # whether a group states its allotments itself
+
+    @property
+    def size(self) -> IntColumn:
+        """Members by group."""
+        return np.diff(self.start)
+
+
+def columns_of(groups: Sequence[GroupPlan]) -> GroupColumns:
+    """The groups in columns; columns of `SingleJobs` are not copied."""
+    if isinstance(groups, SingleJobs):
+        return GroupColumns(groups.jobs, np.zeros(groups.jobs.size, np.int64), np.arange(groups.jobs.size + 1))
+    start = np.zeros(len(groups) + 1, np.int64)
+    np.cumsum([len(group.jobs) for group in groups], out=start[1:])
+    return GroupColumns(
+        np.array([slot for group in groups for slot in group.jobs], dtype=np.int64),
+        np.array([offset for group in groups for offset in group.offsets], dtype=np.int64),
+        start,
+        any(group.allotments is not None for group in groups),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Groups in the order in which they get GPUs; a job that is in no group waits."""
 
-    groups: tuple[GroupPlan, ...]
+    groups: Sequence[GroupPlan]
     misfit: Misfit = Misfit.SKIP
     pinned: bool = False  # running jobs keep their GPUs: the policy does not preempt
     reason: str = ""  # key=value words for the journal

@@ -42,12 +42,13 @@ class Policy(Protocol):
 
 
 class Trait(Enum):
-    """What a cost model may ask of a policy, since published accountings differ by it."""
+    """What a cost model or the simulator may ask of a policy."""
 
     SHARES = "shares"  # several jobs can get the same GPUs
     UNWEIGHED = "unweighed"  # shares without comparing how well groups interleave
     WAKES = "wakes"  # asks for plans between events
     COUNTS = "counts"  # decides by numbers of GPUs, not by nodes
+    FILLS = "fills"  # while every job runs alone, leaves all of them so
 
 
 def traits_of(policy: Policy) -> frozenset[Trait]:

@@ -1,19 +1,16 @@
 """What a policy sees: read-only columns over the slots of live jobs."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cluster_exp.domain.allotment import Allotment
 from cluster_exp.domain.cluster import ClusterSpec
+from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.models import SpeedModel, Trial
 from cluster_exp.domain.profile import StageProfile
-
-FloatColumn = NDArray[np.float64]
-IntColumn = NDArray[np.int64]
 
 # Columns that every policy may read, and columns that it must declare in `Policy.reads`.
 OPEN_COLUMNS = frozenset({"seq", "status", "num_gpu", "profile_class", "group"})
@@ -71,7 +68,7 @@ class Snapshot:
     trial: Callable[[], Trial]  # an empty imagined cluster under the placement in force
     node_ids: tuple[int, ...] = ()  # ids of the nodes of `cluster`, ascending
     allotments: Mapping[int, Allotment] = field(default_factory=dict)  # of the jobs that hold GPUs, by slot
-    ended: tuple[Ended, ...] = ()  # jobs that finished so far, for policies that declare `learns`
+    ended: Sequence[Ended] = ()  # jobs that finished so far, for policies that declare `learns`
     changed: frozenset[int] = frozenset()  # slots whose job arrived, started or left its GPUs since last time
 
     def column(self, name: str) -> FloatColumn:

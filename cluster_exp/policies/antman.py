@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from cluster_exp.domain.allotment import Allotment, NodeShare
+from cluster_exp.domain.columns import IntColumn
 from cluster_exp.domain.plan import GroupPlan, Plan
-from cluster_exp.domain.snapshot import IntColumn, Snapshot
+from cluster_exp.domain.snapshot import Snapshot
 from cluster_exp.policies.parts import holding, waiting
 
 Gpu = tuple[int, int]  # node id, GPU id

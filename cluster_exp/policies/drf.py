@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from cluster_exp.domain.columns import FloatColumn
 from cluster_exp.domain.plan import GroupPlan, Plan
-from cluster_exp.domain.snapshot import FloatColumn, Snapshot
+from cluster_exp.domain.snapshot import Snapshot
 from cluster_exp.policies.options import Option, choice
 
 

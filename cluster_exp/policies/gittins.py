@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from cluster_exp.domain.columns import FloatColumn
 from cluster_exp.domain.plan import Plan
-from cluster_exp.domain.snapshot import FloatColumn, Snapshot
+from cluster_exp.domain.snapshot import Snapshot
 from cluster_exp.policies.options import FILE, Option
 from cluster_exp.policies.parts import fill
 
@@ -59,7 +60,7 @@ class Gittins:
         attained = snapshot.attained_gpu_s[snapshot.jobs]
         known = [*self.history, *(ended.service_s * ended.num_gpu for ended in snapshot.ended)]
         order = snapshot.jobs[np.lexsort((attained, -gittins_index(attained, known)))]
-        return Plan(tuple(fill(snapshot, order, f"policy={self.name}")), reason=f"history={len(known)}")
+        return Plan(fill(snapshot, order, f"policy={self.name}"), reason=f"history={len(known)}")
 
 
 OPTIONS: dict[str, Option] = {"history": FILE}  # a job.csv of an earlier run

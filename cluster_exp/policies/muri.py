@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.models import Order
 from cluster_exp.domain.plan import GroupPlan, Plan
 from cluster_exp.domain.policy import Trait
 from cluster_exp.domain.resources import MAX_GROUP_SIZE
-from cluster_exp.domain.snapshot import FloatColumn, IntColumn, Snapshot
+from cluster_exp.domain.snapshot import Snapshot
 from cluster_exp.policies.muri_groups import Group, Grouping, GroupTable, by_chunks, by_matching
 from cluster_exp.policies.options import SWITCH, choice
 from cluster_exp.policies.parts import BY_ATTAINED_SERVICE, JobOrder, as_left
@@ -55,8 +56,9 @@ class Muri:
 
     @property
     def traits(self) -> frozenset[Trait]:
-        """Shares GPUs, with or without weighing who shares with whom."""
-        return frozenset({Trait.SHARES} if self.grouping is by_matching else {Trait.SHARES, Trait.UNWEIGHED})
+        """Shares GPUs where they are short, with or without weighing who shares with whom."""
+        shares = {Trait.SHARES} if self.grouping is by_matching else {Trait.SHARES, Trait.UNWEIGHED}
+        return frozenset({Trait.FILLS, *shares})
 
     def plan(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Plan:
         """Groups in order of GPU count, descending, as many as fit."""

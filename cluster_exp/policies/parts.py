@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.job import HOLDS_GPUS
-from cluster_exp.domain.plan import GroupPlan
-from cluster_exp.domain.snapshot import FloatColumn, IntColumn, Snapshot
+from cluster_exp.domain.plan import SingleJobs
+from cluster_exp.domain.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +80,7 @@ def waiting(snapshot: Snapshot) -> IntColumn:
     return snapshot.jobs[~np.isin(status, list(HOLDS_GPUS))]
 
 
-def fill(snapshot: Snapshot, order: IntColumn, why: str) -> list[GroupPlan]:
+def fill(snapshot: Snapshot, order: IntColumn, why: str) -> SingleJobs:
     """Groups of one job each, in the given order, for the jobs that fit; what does not fit is passed over."""
-    trial = snapshot.trial()
-    groups = []
-    slots = np.asarray(order, dtype=np.int64)
-    closed: set[int] = set()  # GPU counts of which one job did not fit: the cluster only gets fuller
-    for rank, (slot, size) in enumerate(zip(slots.tolist(), snapshot.num_gpu[slots].tolist(), strict=True)):
-        if size in closed:
-            continue
-        if trial.take(size):
-            groups.append(GroupPlan((slot,), reason=f"{why} rank={rank}"))
-        elif trial.free_gpus == 0:
-            break
-        else:
-            closed.add(size)
-    return groups
+    fits = np.flatnonzero(snapshot.trial().take_many(snapshot.num_gpu[order]))
+    return SingleJobs(order[fits], why, fits)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cluster_exp.domain.plan import GroupPlan, Misfit, Plan
+from cluster_exp.domain.policy import Trait
 from cluster_exp.domain.snapshot import Snapshot
 from cluster_exp.policies.parts import (
     BY_DURATION,
@@ -26,6 +27,7 @@ class PreemptiveQueue:
 
     name: str
     order: JobOrder
+    traits: frozenset[Trait] = frozenset({Trait.FILLS})
     learns: bool = False
     plans_rates: bool = False
 
@@ -37,7 +39,7 @@ class PreemptiveQueue:
     def plan(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Plan:
         """The first jobs of the order that fit."""
         order = self.order.sort(snapshot, snapshot.jobs)
-        return Plan(tuple(fill(snapshot, order, f"policy={self.name}")), reason=f"order={self.order.name!r}")
+        return Plan(fill(snapshot, order, f"policy={self.name}"), reason=f"order={self.order.name!r}")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class RunToCompletionQueue:
 
     name: str
     order: JobOrder
+    traits: frozenset[Trait] = frozenset({Trait.FILLS})
     learns: bool = False
     plans_rates: bool = False
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.plan import Plan
-from cluster_exp.domain.snapshot import FloatColumn, IntColumn, Snapshot
+from cluster_exp.domain.snapshot import Snapshot
 from cluster_exp.policies.options import choice
 from cluster_exp.policies.parts import fill, still_live
 
@@ -116,7 +117,7 @@ class Themis:
         ahead *= 1.0 + _CLOSE * _lots(snapshot.seq[jobs])
         order = np.lexsort((-share, executed_s - entitled_s, -ahead))
         return Plan(
-            tuple(fill(snapshot, jobs[order], f"policy={self.name}")),
+            fill(snapshot, jobs[order], f"policy={self.name}"),
             reason=f"jobs={jobs.size}",
             memory={
                 "now_s": snapshot.now_s,

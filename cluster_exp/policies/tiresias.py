@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.plan import Plan
 from cluster_exp.domain.policy import Trait
-from cluster_exp.domain.snapshot import FloatColumn, IntColumn, Snapshot
+from cluster_exp.domain.snapshot import Snapshot
 from cluster_exp.policies.options import Option
 from cluster_exp.policies.parts import arrived_since, fill, holding, still_live
 
@@ -39,10 +40,10 @@ class Tiresias:
         queues = self._demoted(snapshot, _queues(snapshot, memory.get("queues", ()), len(self.limits_gpu_s) + 1))
         groups = fill(snapshot, np.concatenate(queues), f"policy={self.name}")
         chosen = np.zeros(snapshot.seq.size, dtype=bool)
-        chosen[[group.jobs[0] for group in groups]] = True
+        chosen[groups.jobs] = True
         queues = [np.concatenate([queue[chosen[queue]], queue[~chosen[queue]]]) for queue in queues]
         return Plan(
-            tuple(groups),
+            groups,
             reason=f"queued={'/'.join(str(queue.size) for queue in queues)}",
             memory={"queues": [snapshot.seq[queue].tolist() for queue in queues]},
             wake_s=self._wake_s(snapshot, [queue[chosen[queue]] for queue in queues]),

@@ -9,6 +9,7 @@ import numpy as np
 from cluster_exp.core.recorder import Session
 from cluster_exp.domain.actions import Action, Launch, Preempt, RecordEnd, SetTurns, TurnGroup, Wake
 from cluster_exp.domain.cluster import ClusterSpec
+from cluster_exp.domain.columns import FloatColumn
 from cluster_exp.domain.errors import InvariantError
 from cluster_exp.domain.events import (
     Event,
@@ -21,7 +22,6 @@ from cluster_exp.domain.events import (
     WorkerJoined,
 )
 from cluster_exp.domain.job import JobSpec
-from cluster_exp.domain.snapshot import FloatColumn
 from cluster_exp.sim.performance import CostModel
 from cluster_exp.sim.running import RunningTable
 from cluster_exp.sim.sharing import Neighbours
@@ -38,6 +38,7 @@ class SimulationResult:
     jobs_ended: int
     instants: int  # distinct times at which something happened
     plans: int
+    rounds_skipped: int = 0  # in which every job ran alone, and the policy lets them then
 
 
 class Engine:
@@ -48,6 +49,7 @@ class Engine:
         cost: how time becomes progress.
         interval_s: seconds between two plans; 0 = plan at every event.
         on_progress: called now and then.
+        fills: whether the policy lets all jobs run on alone that do (`Trait.FILLS`): then such rounds are skipped.
     """
 
     def __init__(
@@ -56,15 +58,18 @@ class Engine:
         cost: CostModel,
         interval_s: float = 0.0,
         on_progress: OnProgress | None = None,
+        fills: bool = False,
     ) -> None:
         self._session = session
         self._cost = cost
         self._interval_s = interval_s
         self._on_progress = on_progress
+        self._fills = fills
         self._now_s = 0.0
         self._running = RunningTable()
         self._neighbours = Neighbours()
         self._groups: dict[int, TurnGroup] = {}
+        self._group_of: dict[str, int] = {}
         self._regrouped: dict[int, None] = {}  # groups whose speed is to be computed anew
         self._wake_s = math.inf
         self._next_round_s = 0.0
@@ -72,6 +77,7 @@ class Engine:
         self._ended = 0
         self._instants = 0
         self._plans = 0
+        self._skipped = 0
 
     def run(self, cluster: ClusterSpec, jobs: Sequence[JobSpec]) -> SimulationResult:
         """Runs until every job ended; `jobs` are sorted by submit time.
@@ -91,17 +97,19 @@ class Engine:
             finished = self._finished(ends_s, now_s)
             self._cost.advance(self._running.columns, now_s - self._now_s)
             self._now_s = now_s
-            self._report(finished)
+            due = self._due()
+            self._report(finished, due)
             while arrived < len(jobs) and jobs[arrived].submit_s <= now_s:
                 self._live += 1
                 self._handle(JobArrived(now_s, jobs[arrived]))
                 arrived += 1
-            self._plan_if_due()
+            if due:
+                self._plan()
             self._settle_speeds()
             self._instants += 1
             if self._on_progress and self._instants % _PROGRESS_EVERY == 0:
                 self._on_progress(now_s, self._ended)
-        return SimulationResult(self._now_s, self._ended, self._instants, self._plans)
+        return SimulationResult(self._now_s, self._ended, self._instants, self._plans, self._skipped)
 
     def _next_time(self, arrival_s: float, ends_s: FloatColumn) -> float:
         end_s = float(ends_s.min()) if ends_s.size else math.inf
@@ -124,28 +132,35 @@ class Engine:
         limit_s = from_s + abs(from_s) * self._cost.end_tolerance
         return [self._running.ids[i] for i in np.flatnonzero(ends_s <= limit_s).tolist()]
 
-    def _report(self, finished: Sequence[str]) -> None:
-        """Tells the core how far the running jobs are, and which of them are done."""
-        ended = set(finished)
-        left = self._running.columns.remaining.tolist()
-        running = [(job_id, n) for job_id, n in zip(self._running.ids, left, strict=True) if job_id not in ended]
-        if running:
-            ids, remaining = zip(*running, strict=True)
-            self._handle(Progressed(self._now_s, ids, remaining))
+    def _report(self, finished: Sequence[str], due: bool) -> None:
+        """Tells the core which jobs are done and, before a plan, how far the others are."""
+        if due and len(finished) < len(self._running.ids):
+            ids, left = self._running.all_ids, self._running.columns.remaining.tolist()
+            if finished:
+                ended = set(finished)
+                ids, left = zip(*((i, n) for i, n in zip(ids, left, strict=True) if i not in ended), strict=True)
+            self._handle(Progressed(self._now_s, ids, tuple(left)))
         for job_id in finished:
             generation = self._running.generation(job_id)
             self._remove(job_id)
             self._handle(JobFinished(self._now_s, job_id, generation))
 
-    def _plan_if_due(self) -> None:
-        """Plans now: always without rounds, else when a round begins; rounds are at multiples of the interval."""
-        if self._interval_s:
-            if self._next_round_s < self._now_s:  # nobody was there to plan for
-                self._next_round_s = math.ceil(self._now_s / self._interval_s) * self._interval_s
-            if self._now_s < min(self._next_round_s, self._wake_s):
-                return
-            if self._now_s >= self._next_round_s:
-                self._next_round_s = (math.floor(self._now_s / self._interval_s) + 1) * self._interval_s
+    def _due(self) -> bool:
+        """Whether to plan now: always without rounds, else when one begins; they are at multiples of the interval."""
+        if not self._interval_s:
+            return True
+        if self._next_round_s < self._now_s:  # nobody was there to plan for
+            self._next_round_s = math.ceil(self._now_s / self._interval_s) * self._interval_s
+        if self._now_s < min(self._next_round_s, self._wake_s):
+            return False
+        if self._now_s >= self._next_round_s:
+            self._next_round_s = (math.floor(self._now_s / self._interval_s) + 1) * self._interval_s
+        return True
+
+    def _plan(self) -> None:
+        if self._interval_s and self._fills and len(self._groups) == len(self._running.ids) == self._live:
+            self._skipped += 1
+            return
         self._wake_s = math.inf
         self._plans += 1
         self._handle(PlanDue(self._now_s))
@@ -157,9 +172,7 @@ class Engine:
     def _carry_out(self, action: Action) -> None:
         match action:
             case SetTurns():
-                self._groups[action.group.group_id] = action.group
-                self._regrouped[action.group.group_id] = None
-                self._neighbours.regroup(action.group.group_id, [m.job_id for m in action.group.members])
+                self._regroup(action.group)
             case Launch():
                 cost_s = self._cost.start_cost_s(action.job)
                 self._running.add(action.job, action.generation, action.remaining_iterations, cost_s)
@@ -176,19 +189,30 @@ class Engine:
             case Wake():
                 self._wake_s = action.at_s
 
+    def _regroup(self, group: TurnGroup) -> None:
+        self._groups[group.group_id] = group
+        self._regrouped[group.group_id] = None
+        for member in group.members:
+            self._group_of[member.job_id] = group.group_id
+        self._neighbours.regroup(group.group_id, [member.job_id for member in group.members])
+
     def _remove(self, job_id: str) -> None:
+        group_id = self._group_of.pop(job_id)
+        if len(self._groups[group_id].members) == 1:
+            del self._groups[group_id]
         self._running.remove(job_id)
         self._neighbours.leave(job_id)
 
     def _settle_speeds(self) -> None:
         """Computes the speed of every group that changed, or whose neighbours did, at this instant."""
         for group_id in self._regrouped | self._neighbours.take_touched():
-            group = self._groups[group_id]
+            group = self._groups.get(group_id)
+            if group is None:
+                continue
             present = [
                 member for member in group.members if self._running.generation(member.job_id) == member.generation
             ]
             if not present:
-                del self._groups[group_id]
                 continue
             jobs = [self._running.job(member.job_id) for member in present]
             profiles = [job.profile for job in jobs]

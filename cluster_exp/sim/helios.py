@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cluster_exp.domain.columns import FloatColumn
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.profile import StageProfile
-from cluster_exp.domain.snapshot import FloatColumn
 from cluster_exp.sim.performance import RunningColumns
 from cluster_exp.sim.sharing import leftover_s
 

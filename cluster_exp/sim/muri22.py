@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cluster_exp.domain.columns import FloatColumn
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.policy import Policy, Trait, traits_of
-from cluster_exp.domain.snapshot import FloatColumn
 from cluster_exp.interleave.contention import MURI22_CHUNKS_CONTENTION, MURI22_CONTENTION
 from cluster_exp.interleave.muri22 import Muri22Speed
 from cluster_exp.sim.performance import RunningColumns, StartCost

@@ -7,9 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
+from cluster_exp.domain.columns import FloatColumn
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.models import SpeedModel
-from cluster_exp.domain.snapshot import FloatColumn
 from cluster_exp.sim.sharing import leftover_s
 
 StartCost = Callable[[JobSpec], float]  # seconds that a start or a move of the job takes

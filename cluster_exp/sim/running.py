@@ -13,6 +13,7 @@ class RunningTable:
 
     def __init__(self) -> None:
         self.ids: list[str] = []  # parallel to the columns
+        self._all_ids: tuple[str, ...] | None = None
         self._jobs: list[JobSpec] = []
         self._generations: list[int] = []
         self._index: dict[str, int] = {}
@@ -26,8 +27,16 @@ class RunningTable:
         n = len(self.ids)
         return RunningColumns(self._remaining[:n], self._iteration_s[:n], self._overhead_s[:n])
 
+    @property
+    def all_ids(self) -> tuple[str, ...]:
+        """The ids as one object, which stays the same while nobody starts or leaves."""
+        if self._all_ids is None:
+            self._all_ids = tuple(self.ids)
+        return self._all_ids
+
     def add(self, job: JobSpec, generation: int, remaining: float, overhead_s: float) -> None:
         """Adds a job that was launched; its speed is to be set before time passes."""
+        self._all_ids = None
         i = len(self.ids)
         if i == self._remaining.size:
             self._grow()
@@ -41,6 +50,7 @@ class RunningTable:
 
     def remove(self, job_id: str) -> None:
         """Takes out a job that left its GPUs."""
+        self._all_ids = None
         i = self._index.pop(job_id)
         last = len(self.ids) - 1
         for column in (self._remaining, self._iteration_s, self._overhead_s):

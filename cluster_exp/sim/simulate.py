@@ -9,7 +9,7 @@ from cluster_exp.core.scheduler import Scheduler
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.models import SpeedModel
-from cluster_exp.domain.policy import Policy
+from cluster_exp.domain.policy import Policy, Trait, traits_of
 from cluster_exp.domain.snapshot import PROGRESS_COLUMNS
 from cluster_exp.interleave.speed import make_speed
 from cluster_exp.sim.engine import Engine, OnProgress, SimulationResult
@@ -77,5 +77,5 @@ def simulate(
     """
     cost = make_cost(policy, options, start_cost)
     session = Session(make_scheduler(policy, options, cost), recorder)
-    engine = Engine(session, cost, options.interval_s, on_progress)
+    engine = Engine(session, cost, options.interval_s, on_progress, fills=Trait.FILLS in traits_of(policy))
     return engine.run(cluster, [cost.as_run(job) for job in jobs])

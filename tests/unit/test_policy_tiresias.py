@@ -6,7 +6,7 @@ from cluster_exp.core.state import JobTable
 from cluster_exp.domain.actions import JobRecord, RecordEnd
 from cluster_exp.domain.cluster import ClusterSpec, NodeSpec
 from cluster_exp.domain.errors import InputError
-from cluster_exp.domain.job import JobSpec
+from cluster_exp.domain.job import JobSpec, JobStatus
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.interleave.speed import LockstepSpeed
 from cluster_exp.policies.registry import make_policy
@@ -71,7 +71,8 @@ def test_no_time_adds_nothing_to_what_a_job_executed() -> None:
     slot = table.add(job("a", 10))
     table.float_column("executed_s")[slot] = 0.1
     table.float_column("counted_until_s")[slot] = 1e7
-    table.count_until(1e7, [slot])
+    table.move(slot, JobStatus.LAUNCHING)
+    table.count_until(1e7)
     table.count_one_until(1e7, slot)
     assert table.float_column("executed_s")[slot] == 0.1
     table.count_one_until(1e7 + 1, slot)

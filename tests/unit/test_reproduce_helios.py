@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cluster_exp.core.placement import PLACEMENTS, Request, place
+from cluster_exp.core.placement import PLACEMENTS
 from cluster_exp.domain.actions import Action, JobRecord, RecordEnd
+from cluster_exp.domain.allotment import Allotment, NodeShare
 from cluster_exp.domain.cluster import ClusterSpec, NodeSpec
 from cluster_exp.domain.events import Event, PlanDue
 from cluster_exp.domain.job import JobSpec
@@ -14,6 +15,7 @@ from cluster_exp.domain.plan import Misfit
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.policies.registry import make_policy
 from cluster_exp.sim.simulate import SimulationOptions, simulate
+from tests.unit.placement_kit import Request, place
 
 
 @dataclass
@@ -67,8 +69,7 @@ def test_a_preemption_costs_by_gpus(num_gpu: int, penalty_s: int) -> None:
 
 def test_who_runs_is_counted_and_only_then_placed() -> None:
     """Two nodes with 4 GPUs free each. A job of 8 is chosen by count, finds no node, and holds back the job of 4."""
-    running = place([Request(4), Request(8)], {0: 8, 1: 8}, PLACEMENTS["yarn"], Misfit.SKIP, False)
-    left, right = running[0], place([Request(8), Request(4)], {0: 8, 1: 8}, PLACEMENTS["yarn"], Misfit.SKIP, False)[1]
+    left, right = (Allotment((NodeShare(node, (0, 1, 2, 3)),)) for node in (0, 1))
     requests = [Request(4, left), Request(4, right), Request(8), Request(4)]
     placed = place(requests, {0: 8, 1: 8}, PLACEMENTS["quota"], Misfit.SKIP, False)
     assert placed == [left, right, None, None]
