@@ -12,7 +12,12 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
-COMPILED = ("cluster_exp/core/pool.py", "cluster_exp/core/placer.py")
+COMPILED = (
+    "cluster_exp/core/pool.py",
+    "cluster_exp/core/placer.py",
+    "cluster_exp/interleave/simplex.py",
+    "cluster_exp/policies/pairing.py",
+)
 DIRECTIVES = {
     "language_level": 3,
     "annotation_typing": False,  # annotations are Python's; C types are in the .pxd files
@@ -20,6 +25,7 @@ DIRECTIVES = {
     "boundscheck": False,
     "wraparound": False,
     "initializedcheck": False,
+    "cdivision": True,
 }
 
 

@@ -9,7 +9,7 @@ from cluster_exp.core.places import Nodes
 from cluster_exp.core.state import JobTable
 from cluster_exp.domain.columns import IntColumn
 from cluster_exp.domain.errors import InvariantError
-from cluster_exp.domain.plan import GroupColumns, Plan, SingleJobs
+from cluster_exp.domain.plan import GroupColumns, Plan
 from cluster_exp.domain.resources import MAX_GROUP_SIZE, NUM_RESOURCES
 
 _TOLERANCE = 1e-9  # of a sum of shares
@@ -62,16 +62,24 @@ def check_plan(policy: str, plan: Plan, wanted: GroupColumns, jobs: JobTable) ->
     if np.count_nonzero(seen) != wanted.jobs.size or (status[wanted.jobs] < 0).any():
         slot = next(slot for i, slot in enumerate(wanted.jobs.tolist()) if _wrong(i, slot, wanted, status))
         raise InvariantError(f"{policy} plans slot {slot} twice, or it holds no job")
-    if isinstance(plan.groups, SingleJobs):
-        return
-    for group in plan.groups:
-        if not 1 <= len(group.jobs) <= MAX_GROUP_SIZE or len(group.offsets) != len(group.jobs):
-            raise InvariantError(f"{policy} plans a group of {len(group.jobs)} jobs: {group}")
-        if len(group.jobs) == 1:
-            continue
-        offsets = group.offsets
-        if len(set(offsets)) != len(offsets) or not 0 <= min(offsets) <= max(offsets) < NUM_RESOURCES:
-            raise InvariantError(f"{policy} plans offsets that are not distinct in 0..3: {group}")
+    _check_turns(policy, plan, wanted)
+
+
+def _check_turns(policy: str, plan: Plan, wanted: GroupColumns) -> None:
+    size, offsets = wanted.size, wanted.offsets
+    if offsets.size != wanted.jobs.size or not size.size == len(plan.groups):
+        raise InvariantError(f"{policy} plans {wanted.jobs.size} jobs with {offsets.size} offsets")
+    if size.size and not 1 <= size.min() <= size.max() <= MAX_GROUP_SIZE:
+        group = plan.groups[int(np.flatnonzero((size < 1) | (size > MAX_GROUP_SIZE))[0])]
+        raise InvariantError(f"{policy} plans a group of {len(group.jobs)} jobs: {group}")
+    key = np.repeat(np.arange(size.size) * NUM_RESOURCES, size) + offsets
+    used = np.zeros(size.size * NUM_RESOURCES, dtype=bool)
+    if ((offsets >= 0) & (offsets < NUM_RESOURCES)).all():
+        used[key] = True
+        if np.count_nonzero(used) == offsets.size:
+            return
+    group = next(g for g in plan.groups if len({o for o in g.offsets if 0 <= o < NUM_RESOURCES}) < len(g.jobs))
+    raise InvariantError(f"{policy} plans offsets that are not distinct in 0..3: {group}")
 
 
 def _wrong(i: int, slot: int, wanted: GroupColumns, status: IntColumn) -> bool:

@@ -5,7 +5,7 @@ cimport cython
 
 cdef class Pool:
     cdef readonly Py_ssize_t num_nodes, num_gpus, largest, free_gpus
-    cdef long[::1] size, start, node_of, by_size, free, hint, part_node, part_size
+    cdef long[::1] size, start, node_of, by_size, free, hint, nodes_at, part_node, part_size
     cdef unsigned char[::1] taken, at_level, refused
     @cython.locals(other=Pool)
     cpdef Pool fresh(self)

@@ -58,6 +58,7 @@ class Pool:
         self.taken = np.empty(self.num_gpus, np.uint8)
         self.at_level = np.empty((self.largest + 1) * self.num_nodes, np.uint8)
         self.hint = np.empty(self.largest + 1, np.int64)
+        self.nodes_at = np.empty(self.largest + 1, np.int64)
         self.refused = np.empty(self.num_gpus + 1, np.uint8)
         self.part_node = np.empty(self.num_nodes + 1, np.int64)
         self.part_size = np.empty(self.num_nodes + 1, np.int64)
@@ -73,13 +74,17 @@ class Pool:
             self.at_level[i] = 0
         for level in range(self.largest + 1):
             self.hint[level] = self.num_nodes
+            self.nodes_at[level] = 0
         for node in range(self.num_nodes - 1, -1, -1):
             self.free[node] = self.size[node]
             self.at_level[self.size[node] * self.num_nodes + node] = 1
             self.hint[self.size[node]] = node
+            self.nodes_at[self.size[node]] += 1
 
     def _set_free(self, node: int, free: int) -> None:
         self.at_level[self.free[node] * self.num_nodes + node] = 0
+        self.nodes_at[self.free[node]] -= 1
+        self.nodes_at[free] += 1
         self.free_gpus += free - self.free[node]
         self.free[node] = free
         self.at_level[free * self.num_nodes + node] = 1
@@ -88,6 +93,8 @@ class Pool:
 
     def _lowest(self, level: int) -> int:
         """The first node with just so many free GPUs, `num_nodes` when there is none."""
+        if self.nodes_at[level] == 0:
+            return self.num_nodes
         node = self.hint[level]
         while node < self.num_nodes and not self.at_level[level * self.num_nodes + node]:
             node += 1

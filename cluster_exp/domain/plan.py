@@ -1,6 +1,6 @@
 """Plans: what a policy wants."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, overload
@@ -28,32 +28,6 @@ class GroupPlan:
     allotments: tuple[Allotment, ...] | None = None  # one a job when the policy itself places; else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SingleJobs(Sequence[GroupPlan]):
-    """Groups of one job each, in columns: what a plan of thousands of them is made of."""
-
-    jobs: IntColumn  # slots, in the order of the plan
-    why: str  # key=value words for the journal
-    rank: IntColumn  # number that is added to them, one a job
-
-    def __len__(self) -> int:
-        return self.jobs.size
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    @overload
-    def __getitem__(self, index: int) -> GroupPlan: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[GroupPlan]: ...
-
-    def __getitem__(self, index: int | slice) -> GroupPlan | Sequence[GroupPlan]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return GroupPlan((int(self.jobs[index]),), reason=f"{self.why} rank={self.rank[index]}")
-
-
 @dataclass(frozen=True, slots=True)
 class GroupColumns:
     """The groups of a plan in columns. Group i has the members start[i] .. start[i + 1] - 1."""
@@ -69,10 +43,43 @@ class GroupColumns:
         return np.diff(self.start)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupRows(Sequence[GroupPlan]):
+    """Groups that are held in columns: what a plan of thousands of them is made of."""
+
+    columns: GroupColumns
+    reason: Callable[[int], str]  # of a group, asked for when it starts or changes
+
+    def __len__(self) -> int:
+        return self.columns.start.size - 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    @overload
+    def __getitem__(self, index: int) -> GroupPlan: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[GroupPlan]: ...
+
+    def __getitem__(self, index: int | slice) -> GroupPlan | Sequence[GroupPlan]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        group = range(len(self))[index]
+        members = slice(self.columns.start[group], self.columns.start[group + 1])
+        jobs, offsets = self.columns.jobs[members].tolist(), self.columns.offsets[members].tolist()
+        return GroupPlan(tuple(jobs), tuple(offsets), self.reason(group))
+
+
+def single_jobs(jobs: IntColumn, reason: Callable[[int], str]) -> GroupRows:
+    """Groups of one job each."""
+    return GroupRows(GroupColumns(jobs, np.zeros(jobs.size, np.int64), np.arange(jobs.size + 1)), reason)
+
+
 def columns_of(groups: Sequence[GroupPlan]) -> GroupColumns:
-    """The groups in columns; columns of `SingleJobs` are not copied."""
-    if isinstance(groups, SingleJobs):
-        return GroupColumns(groups.jobs, np.zeros(groups.jobs.size, np.int64), np.arange(groups.jobs.size + 1))
+    """The groups in columns."""
+    if isinstance(groups, GroupRows):
+        return groups.columns
     start = np.zeros(len(groups) + 1, np.int64)
     np.cumsum([len(group.jobs) for group in groups], out=start[1:])
     return GroupColumns(

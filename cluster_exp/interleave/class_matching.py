@@ -16,6 +16,7 @@ from highspy import _Highs  # type: ignore[attr-defined]  # the stubs leave it o
 from numpy.typing import NDArray
 
 from cluster_exp.interleave.matching import Pair, max_weight_matching
+from cluster_exp.interleave.simplex import MOST_CLASSES, Programme, compiled
 
 _WHOLE = 1e-6  # a solution of the linear programme this close to an integer is one
 _CUT_BY = 1e-7  # least violation of an odd-set constraint that is worth a cut
@@ -55,6 +56,10 @@ class ClassMatcher:
         ]
         if not pairs:
             return {}
+        if compiled() and len(counts) <= MOST_CLASSES:
+            numbers = _by_simplex(counts, pairs, weights)
+            if numbers is not None:
+                return numbers
         programme = _Programme(self._solver, counts, pairs, np.array([weights[pair] for pair in pairs]))
         while True:
             solution = programme.solve()
@@ -64,6 +69,18 @@ class ClassMatcher:
                 return {pairs[k]: int(whole[k]) for k in np.flatnonzero(whole).tolist()}
             if not programme.cut(solution, fractional):
                 return _one_by_one(counts, {pair: weights[pair] for pair in pairs})
+
+
+def _by_simplex(
+    counts: Sequence[int], pairs: Sequence[Pair], weights: Mapping[Pair, float]
+) -> dict[Pair, int] | None:
+    """The same by the project's own solver; None when it gives up."""
+    first, second = np.array(pairs, dtype=np.int64).T.copy()
+    numbers = np.zeros(len(pairs), np.int64)
+    weight = np.array([weights[pair] for pair in pairs])
+    if not Programme(first, second, weight, np.array(counts, dtype=np.int64)).solve(numbers):
+        return None
+    return {pairs[k]: int(numbers[k]) for k in np.flatnonzero(numbers).tolist()}
 
 
 def _one_by_one(counts: Sequence[int], weights: Mapping[Pair, float]) -> dict[Pair, int]:

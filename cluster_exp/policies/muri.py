@@ -1,6 +1,6 @@
 """Muri (SIGCOMM'22): groups of jobs with the same GPU count, by matching on interleaving efficiency."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,12 +8,13 @@ import numpy as np
 
 from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.models import Order
-from cluster_exp.domain.plan import GroupPlan, Plan
+from cluster_exp.domain.plan import GroupColumns, GroupRows, Plan
 from cluster_exp.domain.policy import Trait
 from cluster_exp.domain.resources import MAX_GROUP_SIZE
 from cluster_exp.domain.snapshot import Snapshot
-from cluster_exp.policies.muri_groups import Group, Grouping, GroupTable, by_chunks, by_matching
+from cluster_exp.policies.muri_groups import Grouping, Groups, GroupTable, by_chunks, by_matching, joined
 from cluster_exp.policies.options import SWITCH, choice
+from cluster_exp.policies.pairing import WIDTH
 from cluster_exp.policies.parts import BY_ATTAINED_SERVICE, JobOrder, as_left
 
 
@@ -29,6 +30,8 @@ BY_BELIEVED_REMAINING_SERVICE = JobOrder(
     frozenset({"starts", "remaining_s", "duration_s"}),
     _believed_remaining_service,
 )
+
+NO_GROUPS = Groups(np.empty(0, np.int64), np.empty((0, WIDTH), np.int64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,20 @@ class Muri:
     def plan(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Plan:
         """Groups in order of GPU count, descending, as many as fit."""
         order = self.order.sort(snapshot, as_left(snapshot, memory.get("order", ())))
-        buckets = _candidates(snapshot, order, self.group_size)
-        demand = sum(num_gpu * len(jobs) for num_gpu, jobs in buckets.items())
         table = self._table(snapshot)
-        groups = self.grouping(table, buckets, demand - snapshot.cluster.num_gpu, self.group_size)
-        if self.unpack:
-            groups = [part for group in groups for part in _unpacked(table, group)]
-        num_gpu = snapshot.num_gpu
-        left = order[np.argsort(-num_gpu[order], kind="stable")]
+        buckets = _candidates(snapshot, table, order, self.group_size)
+        demand = sum(num_gpu * jobs.kind.size for num_gpu, jobs in buckets.items())
+        excess = demand - snapshot.cluster.num_gpu
+        if buckets:
+            groups = joined(self.grouping(table, snapshot.profile_class, buckets, excess, self.group_size))
+            if self.unpack and excess > 0:
+                groups = _unpacked(snapshot, table, groups)
+            groups = groups[_fitting(snapshot, order, groups)]
+        else:
+            groups = NO_GROUPS
+        left = order[np.argsort(-snapshot.num_gpu[order], kind="stable")]
         return Plan(
-            tuple(_planned(table, group) for group in _fitting(snapshot, order, groups)),
+            _planned(table, groups),
             reason=f"demand={demand} gpus={snapshot.cluster.num_gpu}",
             memory={"order": snapshot.seq[left].tolist()},
         )
@@ -83,57 +90,82 @@ class Muri:
         return self._tables[0]
 
 
-def _candidates(snapshot: Snapshot, order: IntColumn, group_size: int) -> dict[int, list[Group]]:
-    """Per GPU count, in order of first appearance, the jobs that could run if all shared in full groups."""
-    trial = snapshot.trial()
-    queues: dict[int, list[Group]] = {}
-    room: dict[int, int] = {}  # per GPU count, how many jobs of the bucket are taken; they are its first
-    closed: set[int] = set()
-    missing = 0  # jobs that there is still room for
-    columns = (order, snapshot.num_gpu[order], snapshot.profile_class[order], snapshot.group[order])
-    for slot, size, profile_class, home in zip(*(column.tolist() for column in columns), strict=True):
-        queue = queues.setdefault(size, [])
-        if len(queue) == room.setdefault(size, 0):
-            if size in closed:
-                continue
-            if not trial.take(size):
-                closed.add(size)
-                continue
-            room[size] += group_size
-            missing += group_size
-        queue.append(Group((profile_class,), (slot,), home))
-        missing -= 1
-        if not missing and not trial.free_gpus:
-            break
-    return {size: queue for size, queue in queues.items() if queue}
+def _candidates(snapshot: Snapshot, table: GroupTable, order: IntColumn, group_size: int) -> dict[int, Groups]:
+    """Per GPU count, in order of first appearance, the jobs that could run if all shared in full groups.
+
+    Of each GPU count the first job, and every `group_size`-th after it, asks for room, in `order`. It does so for
+    those behind it, too.
+    """
+    sizes = snapshot.num_gpu[order]
+    by_size = np.argsort(sizes, kind="stable")
+    ascending = sizes[by_size]
+    begins = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])) if order.size else by_size
+    counts = np.diff(np.append(begins, order.size))
+    rank = np.arange(order.size) - np.repeat(begins, counts)
+    asks = np.zeros(order.size, dtype=bool)
+    asks[by_size] = rank % group_size == 0
+    room = np.zeros(order.size, dtype=bool)
+    room[asks] = snapshot.trial().take_many(sizes[asks])
+    in_block = np.arange(order.size) - rank % group_size  # where, in `by_size`, the job is that asked for this one
+    taken = room[by_size][in_block]
+    buckets = {}
+    for bucket in np.argsort(by_size[begins], kind="stable").tolist():
+        rows = np.arange(begins[bucket], begins[bucket] + counts[bucket])
+        slots = order[by_size[rows[taken[rows]]]]
+        if slots.size:
+            buckets[int(ascending[begins[bucket]])] = _singles(snapshot, table, slots, snapshot.group[slots])
+    return buckets
 
 
-def _unpacked(table: GroupTable, group: Group) -> list[Group]:
-    """The group, or its members one by one when they are faster one after another."""
-    if len(group.jobs) == 1 or not table.slower_than_alone(group.kind):
-        return [group]
-    return [Group((kind,), (slot,)) for kind, slot in zip(group.kind, group.jobs, strict=True)]
+def _singles(snapshot: Snapshot, table: GroupTable, slots: IntColumn, home: IntColumn) -> Groups:
+    members = np.full((slots.size, WIDTH), -1, np.int64)
+    members[:, 0] = slots
+    return Groups(table.singles(snapshot.profile_class[slots]), members, home)
 
 
-def _fitting(snapshot: Snapshot, order: IntColumn, groups: Sequence[Group]) -> list[Group]:
-    """The groups that fit, tried in the order of their best member, then by GPU count, descending."""
-    rank = {slot: place for place, slot in enumerate(order.tolist())}
-    trial = snapshot.trial()
-    num_gpu = snapshot.num_gpu
-    fitting = []
-    for group in sorted(groups, key=lambda group: min(rank[slot] for slot in group.jobs)):
-        if trial.free_gpus == 0:
-            break
-        if trial.take(int(num_gpu[group.jobs[0]])):
-            fitting.append(group)
-    return sorted(fitting, key=lambda group: -int(num_gpu[group.jobs[0]]))
+def _unpacked(snapshot: Snapshot, table: GroupTable, groups: Groups) -> Groups:
+    """The groups, and instead of those that are slower than their members one after another, these one by one."""
+    kinds, local = np.unique(groups.kind, return_inverse=True)
+    slow = np.array([len(table.kinds[kind]) > 1 and table.slower_than_alone(kind) for kind in kinds.tolist()])[local]
+    if not slow.any():
+        return groups
+    parts = np.where(slow, groups.size, 1)
+    group = np.repeat(np.arange(parts.size), parts)  # by part: the group that it comes from
+    number = np.arange(group.size) - np.repeat(np.cumsum(parts) - parts, parts)
+    whole = groups[group]
+    split = slow[group]
+    alone = _singles(snapshot, table, whole.members[split, number[split]], np.full(int(split.sum()), -1, np.int64))
+    whole.kind[split], whole.members[split], whole.home[split] = alone.kind, alone.members, alone.home
+    return whole
 
 
-def _planned(table: GroupTable, group: Group) -> GroupPlan:
-    """The group with its order of turns and the reason."""
-    speed = table.group_speed(group.kind)
-    reason = f"gamma={table.gamma(group.kind):.4f} cycle_s={speed.cycle_s:.6g}"
-    return GroupPlan(group.jobs, speed.offsets, reason)
+def _fitting(snapshot: Snapshot, order: IntColumn, groups: Groups) -> IntColumn:
+    """Indices of the groups that fit, tried in the order of their best member, by GPU count, descending."""
+    rank = np.full(snapshot.seq.size + 1, order.size, np.int64)  # the last one is that of nobody
+    rank[order] = np.arange(order.size)
+    tried = np.argsort(rank[groups.members].min(axis=1), kind="stable")
+    num_gpu = snapshot.num_gpu[groups.members[tried, 0]]
+    fits = snapshot.trial().take_many(num_gpu)
+    return tried[fits][np.argsort(-num_gpu[fits], kind="stable")]
+
+
+def _planned(table: GroupTable, groups: Groups) -> GroupRows:
+    """The groups with their orders of turns and reasons."""
+    present = groups.members >= 0
+    start = np.zeros(groups.kind.size + 1, np.int64)
+    np.cumsum(np.count_nonzero(present, axis=1), out=start[1:])
+    kinds, local = np.unique(groups.kind, return_inverse=True)
+    offsets = np.zeros((kinds.size, WIDTH), np.int64)
+    for row, kind in enumerate(kinds.tolist()):
+        turns = table.group_speed(kind).offsets
+        offsets[row, : len(turns)] = turns
+    numbers = groups.kind.tolist()
+
+    def reason(group: int) -> str:
+        kind = numbers[group]
+        return f"gamma={table.gamma(kind):.4f} cycle_s={table.group_speed(kind).cycle_s:.6g}"
+
+    return GroupRows(GroupColumns(groups.members[present], offsets[local][present], start), reason)
 
 
 OPTIONS = {

@@ -1,36 +1,46 @@
 """How Muri forms groups: what it knows of kinds of groups, and its ways to choose who joins whom."""
 
-from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from cluster_exp.domain.columns import IntColumn
 from cluster_exp.domain.models import GroupSpeed, Order, SpeedModel
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.interleave.class_matching import ClassMatcher
 from cluster_exp.interleave.efficiency import efficiency
-from cluster_exp.interleave.matching import Pair
+from cluster_exp.policies.pairing import WIDTH, Pairing, merge
 
 Kind = tuple[int, ...]  # profile classes of a group's members, ascending
 _MOST_MATCHINGS = 100_000  # results that are kept
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Jobs that are to share GPUs."""
+class Groups:
+    """Groups of jobs of one GPU count, in columns."""
 
-    kind: Kind
-    jobs: tuple[int, ...]  # slots, parallel to `kind`
-    home: int = -1  # the running group in which all the jobs are now; -1 = in none, or not in one
+    kind: IntColumn  # number in the `GroupTable`
+    members: IntColumn  # slots, groups x WIDTH, sorted by profile class; -1 where there is none
+    home: IntColumn  # the running group in which all the members are now; -1 = in none, or not in one
 
-    def with_(self, other: "Group") -> "Group":
-        """One group of both."""
-        members = sorted(zip(self.kind + other.kind, self.jobs + other.jobs, strict=True), key=_kind_of)
-        kind, jobs = zip(*members, strict=True)
-        return Group(kind, jobs, self.home if self.home == other.home else -1)
+    @property
+    def size(self) -> IntColumn:
+        """Members by group."""
+        size: IntColumn = np.count_nonzero(self.members >= 0, axis=1)
+        return size
+
+    def __getitem__(self, index: IntColumn) -> "Groups":
+        return Groups(self.kind[index], self.members[index], self.home[index])
 
 
-def _kind_of(member: tuple[int, int]) -> int:
-    return member[0]
+def joined(parts: Sequence[Groups]) -> Groups:
+    """Several in one."""
+    return Groups(
+        np.concatenate([part.kind for part in parts]),
+        np.concatenate([part.members for part in parts]),
+        np.concatenate([part.home for part in parts]),
+    )
 
 
 @dataclass
@@ -40,161 +50,161 @@ class GroupTable:
     speed: SpeedModel
     turns: Order
     profiles: tuple[StageProfile, ...] = ()  # by profile class
+    kinds: list[Kind] = field(default_factory=list, repr=False)
+    _number_of: dict[Kind, int] = field(default_factory=dict, repr=False)
+    _single: IntColumn = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
     _matcher: ClassMatcher = field(default_factory=ClassMatcher, repr=False)
-    _speeds: dict[Kind, GroupSpeed] = field(default_factory=dict, repr=False)
-    _gammas: dict[Kind, float] = field(default_factory=dict, repr=False)
-    _weights: dict[tuple[Kind, Kind], float] = field(default_factory=dict, repr=False)
-    _matchings: dict[tuple[int, tuple[tuple[Kind, int], ...]], dict[tuple[Kind, Kind], int]] = field(
-        default_factory=dict, repr=False
-    )
+    _speeds: dict[int, GroupSpeed] = field(default_factory=dict, repr=False)
+    _gammas: dict[int, float] = field(default_factory=dict, repr=False)
+    _merged: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
+    _matchings: dict[tuple[int, bytes, bytes], dict[tuple[int, int], int]] = field(default_factory=dict, repr=False)
 
     def learn(self, speed: SpeedModel, profiles: tuple[StageProfile, ...]) -> bool:
         """Takes more profile classes in; returns False when the table is about other ones, or another speed model."""
+        if speed is not self.speed:
+            return False
+        if profiles is self.profiles:
+            return True
         known = min(len(self.profiles), len(profiles))
-        if speed is not self.speed or self.profiles[:known] != profiles[:known]:
+        if self.profiles[:known] != profiles[:known]:
             return False
         if len(profiles) > known:
             self.profiles = profiles
         return True
 
-    def group_speed(self, kind: Kind) -> GroupSpeed:
+    def number(self, kind: Kind) -> int:
+        """The number of a kind, a new one if it is new."""
+        if kind not in self._number_of:
+            self._number_of[kind] = len(self.kinds)
+            self.kinds.append(kind)
+        return self._number_of[kind]
+
+    def singles(self, profile_class: IntColumn) -> IntColumn:
+        """Kinds of jobs alone."""
+        if self._single.size < len(self.profiles):
+            numbers = [self.number((profile_class,)) for profile_class in range(len(self.profiles))]
+            self._single = np.array(numbers, dtype=np.int64)
+        return self._single[profile_class]
+
+    def merged(self, a: int, b: int) -> int:
+        """The kind of a group of both."""
+        key = (a, b)
+        if key not in self._merged:
+            self._merged[key] = self.number(tuple(sorted(self.kinds[a] + self.kinds[b])))
+        return self._merged[key]
+
+    def group_speed(self, kind: int) -> GroupSpeed:
         """Speed in the best (or worst) order of turns."""
         if kind not in self._speeds:
             self._speeds[kind] = self.speed.group(self._profiles(kind), self.turns)
         return self._speeds[kind]
 
-    def gamma(self, kind: Kind) -> float:
+    def gamma(self, kind: int) -> float:
         """Interleaving efficiency."""
         if kind not in self._gammas:
             self._gammas[kind] = efficiency(self._profiles(kind), self.group_speed(kind).cycle_s)
         return self._gammas[kind]
 
-    def slower_than_alone(self, kind: Kind) -> bool:
+    def slower_than_alone(self, kind: int) -> bool:
         """Whether the members would be faster one after another."""
         return self.group_speed(kind).cycle_s > sum(self.speed.alone_s(profile) for profile in self._profiles(kind))
 
-    def matching(self, counts: Mapping[Kind, int], group_size: int) -> dict[tuple[Kind, Kind], int]:
-        """How many groups of each two kinds to join: a maximum-weight matching, by efficiency."""
-        key = (group_size, tuple(sorted(counts.items())))
+    def matching(self, kinds: IntColumn, counts: IntColumn, group_size: int) -> dict[tuple[int, int], int]:
+        """How many groups of each two kinds to join, by their places in `kinds`: a maximum-weight matching."""
+        key = (group_size, kinds.tobytes(), counts.tobytes())
         if key not in self._matchings:
             if len(self._matchings) >= _MOST_MATCHINGS:
                 self._matchings.clear()
-            self._matchings[key] = self._matched(key[1], group_size)
+            self._matchings[key] = self._matched(kinds.tolist(), counts.tolist(), group_size)
         return self._matchings[key]
 
-    def _matched(self, counts: Sequence[tuple[Kind, int]], group_size: int) -> dict[tuple[Kind, Kind], int]:
-        kinds = [kind for kind, _ in counts]
+    def _matched(self, kinds: Sequence[int], counts: Sequence[int], group_size: int) -> dict[tuple[int, int], int]:
+        # Sorted by their members, so that the numbers that kinds happen to have decide nothing.
+        by_members = sorted(range(len(kinds)), key=lambda i: self.kinds[kinds[i]])
+        sizes = [len(self.kinds[kinds[i]]) for i in by_members]
         weights = {
-            (a, b): self._weight(kinds[a], kinds[b])
+            (a, b): self.gamma(self.merged(kinds[by_members[a]], kinds[by_members[b]]))
             for b in range(len(kinds))
             for a in range(b + 1)
-            if len(kinds[a]) + len(kinds[b]) <= group_size
+            if sizes[a] + sizes[b] <= group_size
         }
-        pairs = self._matcher.match([count for _, count in counts], weights)
-        return {(kinds[a], kinds[b]): number for (a, b), number in pairs.items()}
+        pairs = self._matcher.match([counts[i] for i in by_members], weights)
+        return {(by_members[a], by_members[b]): number for (a, b), number in pairs.items()}
 
-    def _weight(self, left: Kind, right: Kind) -> float:
-        key = (left, right)
-        if key not in self._weights:
-            self._weights[key] = self.gamma(tuple(sorted(left + right)))
-        return self._weights[key]
-
-    def _profiles(self, kind: Kind) -> tuple[StageProfile, ...]:
-        return tuple(self.profiles[profile_class] for profile_class in kind)
+    def _profiles(self, kind: int) -> tuple[StageProfile, ...]:
+        return tuple(self.profiles[profile_class] for profile_class in self.kinds[kind])
 
 
-# (what is known of kinds, groups of one job by GPU count, GPUs wanted beyond what there is, most jobs a group)
-Grouping = Callable[[GroupTable, Mapping[int, Sequence[Group]], int, int], list[Group]]
+# (what is known of kinds, profile class by slot, groups of one job by GPU count, GPUs wanted beyond what there is,
+# most jobs a group)
+Grouping = Callable[[GroupTable, IntColumn, Mapping[int, Groups], int, int], list[Groups]]
 
 
 def by_matching(
-    table: GroupTable, buckets: Mapping[int, Sequence[Group]], excess: int, group_size: int
-) -> list[Group]:
+    table: GroupTable, profile_class: IntColumn, buckets: Mapping[int, Groups], excess: int, group_size: int
+) -> list[Groups]:
     """Rounds of maximum-weight matching (Muri, SIGCOMM'22, section 4.2); pairs merge only while GPUs are short."""
-    groups = {num_gpu: list(present) for num_gpu, present in buckets.items()}
+    groups = dict(buckets)
     for _ in range(group_size):
-        if excess <= 0:
-            break
         for num_gpu, present in groups.items():
             if excess <= 0:
-                break
-            merged: dict[int, Group] = dict(enumerate(present))
-            for i, j in _pairs(table, present, group_size):
-                if excess <= 0:
-                    break
-                merged[i] = merged[i].with_(merged.pop(j))
-                excess -= num_gpu
-            groups[num_gpu] = list(merged.values())
-    return [group for present in groups.values() for group in present]
+                return list(groups.values())
+            pairs = -(-excess // num_gpu)
+            groups[num_gpu], merged = _paired(table, profile_class, present, group_size, pairs)
+            excess -= num_gpu * merged
+    return list(groups.values())
 
 
-class _Pairing:
-    """Turns numbers of pairs of kinds into pairs of groups; which groups of a kind are paired is free."""
-
-    def __init__(self, groups: Sequence[Group], matching: Mapping[tuple[Kind, Kind], int]) -> None:
-        self._groups = groups
-        self._left: dict[Kind, dict[Kind, int]] = {}  # pairs still to be made, by both kinds
-        for (a, b), number in matching.items():
-            self._left.setdefault(a, {})[b] = number
-            self._left.setdefault(b, {})[a] = number
-        self.pairs: list[Pair] = []  # indices, the smaller one first
-        self._paired: set[int] = set()
-
-    def keep_together(self) -> None:
-        """Pairs groups whose jobs share GPUs already."""
-        at_home: dict[int, list[int]] = {}
-        for j, group in enumerate(self._groups):
-            if group.home < 0 or group.kind not in self._left:
-                continue
-            mates = at_home.setdefault(group.home, [])
-            mate = next((i for i in mates if self._groups[i].kind in self._left.get(group.kind, ())), None)
-            if mate is None:
-                mates.append(j)
-            else:
-                mates.remove(mate)
-                self._pair(mate, j)
-
-    def fill_up(self) -> None:
-        """Pairs the first of the others, each with the last that it may have, as Blossom does among equals."""
-        unpaired: dict[Kind, deque[int]] = {kind: deque() for kind in self._left}
-        for j, group in enumerate(self._groups):
-            if group.kind in unpaired and j not in self._paired:
-                unpaired[group.kind].append(j)
-        for i, group in enumerate(self._groups):
-            if i in self._paired or group.kind not in unpaired:
-                continue
-            unpaired[group.kind].popleft()
-            last = max((unpaired[kind][-1] for kind in self._left[group.kind] if unpaired[kind]), default=None)
-            if last is not None:
-                unpaired[self._groups[last].kind].pop()
-                self._pair(i, last)
-
-    def _pair(self, i: int, j: int) -> None:
-        self.pairs.append((i, j))
-        self._paired |= {i, j}
-        a, b = self._groups[i].kind, self._groups[j].kind
-        for one, other in {(a, b), (b, a)}:
-            self._left[one][other] -= 1
-            if not self._left[one][other]:
-                del self._left[one][other]
+def _paired(
+    table: GroupTable, profile_class: IntColumn, groups: Groups, group_size: int, most: int
+) -> tuple[Groups, int]:
+    """One round: a maximum-weight matching of the groups, of which the first `most` pairs merge; how many did."""
+    kinds, local, counts = np.unique(groups.kind, return_inverse=True, return_counts=True)
+    matching = table.matching(kinds, counts, group_size)
+    if not matching:
+        return groups, 0
+    numbers = np.zeros((kinds.size, kinds.size), np.int64)
+    merged_kind = np.zeros((kinds.size, kinds.size), np.int64)
+    for (a, b), number in matching.items():
+        numbers[a, b] = numbers[b, a] = number
+        merged_kind[a, b] = merged_kind[b, a] = table.merged(int(kinds[a]), int(kinds[b]))
+    homes, home = np.unique(groups.home, return_inverse=True)
+    home = home - np.count_nonzero(homes < 0)  # -1 stays -1
+    first, second = np.empty(groups.kind.size, np.int64), np.empty(groups.kind.size, np.int64)
+    found = Pairing(local, kinds.size, home, homes.size, numbers.ravel()).pair(first, second)
+    found = min(found, most)
+    first, second = first[:found], second[:found]
+    members, kind, new_home = groups.members.copy(), groups.kind.copy(), groups.home.copy()
+    merge(found, first, second, members.ravel(), profile_class)
+    kind[first] = merged_kind[local[first], local[second]]
+    new_home[first] = np.where(new_home[first] == new_home[second], new_home[first], -1)
+    left = np.ones(kind.size, dtype=bool)
+    left[second] = False
+    return Groups(kind[left], members[left], new_home[left]), found
 
 
-def _pairs(table: GroupTable, groups: Sequence[Group], group_size: int) -> list[Pair]:
-    """A maximum-weight matching of the groups, as pairs of indices by the larger one."""
-    pairing = _Pairing(groups, table.matching(Counter(group.kind for group in groups), group_size))
-    pairing.keep_together()
-    pairing.fill_up()
-    return sorted(pairing.pairs, key=lambda pair: pair[1])
-
-
-def by_chunks(table: GroupTable, buckets: Mapping[int, Sequence[Group]], excess: int, group_size: int) -> list[Group]:
+def by_chunks(
+    table: GroupTable, profile_class: IntColumn, buckets: Mapping[int, Groups], excess: int, group_size: int
+) -> list[Groups]:
     """Consecutive jobs of a bucket, whatever their stages: what matching is compared with in the paper."""
-    groups: list[Group] = []
+    groups = []
     for num_gpu, jobs in buckets.items():
-        for at, job in enumerate(jobs):
+        chunks: list[list[int]] = []
+        for at, slot in enumerate(jobs.members[:, 0].tolist()):
             if at % group_size and excess > 0:
-                groups[-1] = groups[-1].with_(job)
+                chunks[-1].append(slot)
                 excess -= num_gpu
             else:
-                groups.append(job)
+                chunks.append([slot])
+        groups.append(_of_chunks(table, profile_class, chunks))
     return groups
+
+
+def _of_chunks(table: GroupTable, profile_class: IntColumn, chunks: Sequence[Sequence[int]]) -> Groups:
+    members = np.full((len(chunks), WIDTH), -1, np.int64)
+    kinds = []
+    for row, chunk in enumerate(chunks):
+        slots = sorted(chunk, key=lambda slot: int(profile_class[slot]))
+        members[row, : len(slots)] = slots
+        kinds.append(table.number(tuple(int(profile_class[slot]) for slot in slots)))
+    return Groups(np.array(kinds, dtype=np.int64), members, np.full(len(chunks), -1, np.int64))

@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.job import HOLDS_GPUS
-from cluster_exp.domain.plan import SingleJobs
+from cluster_exp.domain.plan import GroupRows, single_jobs
 from cluster_exp.domain.snapshot import Snapshot
 
 
@@ -80,7 +80,7 @@ def waiting(snapshot: Snapshot) -> IntColumn:
     return snapshot.jobs[~np.isin(status, list(HOLDS_GPUS))]
 
 
-def fill(snapshot: Snapshot, order: IntColumn, why: str) -> SingleJobs:
+def fill(snapshot: Snapshot, order: IntColumn, why: str) -> GroupRows:
     """Groups of one job each, in the given order, for the jobs that fit; what does not fit is passed over."""
     fits = np.flatnonzero(snapshot.trial().take_many(snapshot.num_gpu[order]))
-    return SingleJobs(order[fits], why, fits)
+    return single_jobs(order[fits], lambda group: f"{why} rank={fits[group]}")

@@ -40,7 +40,7 @@ class Tiresias:
         queues = self._demoted(snapshot, _queues(snapshot, memory.get("queues", ()), len(self.limits_gpu_s) + 1))
         groups = fill(snapshot, np.concatenate(queues), f"policy={self.name}")
         chosen = np.zeros(snapshot.seq.size, dtype=bool)
-        chosen[groups.jobs] = True
+        chosen[groups.columns.jobs] = True
         queues = [np.concatenate([queue[chosen[queue]], queue[~chosen[queue]]]) for queue in queues]
         return Plan(
             groups,

@@ -14,7 +14,7 @@ from cluster_exp.domain.policy import Trait
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.interleave.muri22 import Muri22Speed
 from cluster_exp.policies.muri import Muri
-from cluster_exp.policies.muri_groups import Group, GroupTable, by_chunks, by_matching
+from cluster_exp.policies.muri_groups import Groups, GroupTable, by_chunks, by_matching
 from cluster_exp.policies.registry import make_policy
 from cluster_exp.sim.muri22 import Muri22Cost, muri22_cost
 from cluster_exp.sim.performance import RunningColumns
@@ -86,16 +86,27 @@ def test_a_policy_that_ran_before_plans_as_a_fresh_one(cost_model: str) -> None:
     assert launches(used, first, cost_model) == launches(replace(used, _tables=[]), first, cost_model)
 
 
+def alone(table: GroupTable, classes: np.ndarray, home: list[int]) -> Groups:
+    slots = np.full((classes.size, 4), -1)
+    slots[:, 0] = np.arange(classes.size)
+    return Groups(table.singles(classes), slots, np.array(home))
+
+
+def members(buckets: list[Groups]) -> list[list[int]]:
+    return [[slot for slot in row if slot >= 0] for groups in buckets for row in groups.members.tolist()]
+
+
 def test_jobs_that_share_stay_together_when_the_matching_leaves_the_choice() -> None:
     table = GroupTable(Muri22Speed(), Order.BEST, (LOADER, BRAIN))
-    groups = [Group((kind,), (slot,), home) for slot, (kind, home) in enumerate([(0, 7), (0, 8), (1, 7), (1, 8)])]
-    joined = by_matching(table, {1: groups}, 2, 4)
-    assert sorted(group.jobs for group in joined) == [(0, 2), (1, 3)]
+    classes = np.array([0, 0, 1, 1])
+    joined = by_matching(table, classes, {1: alone(table, classes, [7, 8, 7, 8])}, 2, 4)
+    assert sorted(members(joined)) == [[0, 2], [1, 3]]
 
 
 def test_strangers_pair_from_both_ends_and_the_inner_pair_merges_first() -> None:
     table = GroupTable(Muri22Speed(), Order.BEST, (BRAIN,))
-    groups = [Group((0,), (slot,)) for slot in range(4)]
-    assert [group.jobs for group in by_matching(table, {1: groups}, 2, 4)] == [(0, 3), (1, 2)]
-    assert [group.jobs for group in by_matching(table, {1: groups}, 1, 4)] == [(0,), (1, 2), (3,)]
-    assert [group.jobs for group in by_chunks(table, {1: groups}, 1, 2)] == [(0, 1), (2,), (3,)]
+    classes = np.zeros(4, np.int64)
+    groups = alone(table, classes, [-1] * 4)
+    assert members(by_matching(table, classes, {1: groups}, 2, 4)) == [[0, 3], [1, 2]]
+    assert members(by_matching(table, classes, {1: groups}, 1, 4)) == [[0], [1, 2], [3]]
+    assert members(by_chunks(table, classes, {1: groups}, 1, 2)) == [[0, 1], [2], [3]]
