@@ -24,7 +24,7 @@ AXES = (
     *("cost_model", "speed_model", "contention", "placement", "start_cost_s"),
 )
 _BARE = ("policy", "trace", "cluster")  # their values say by themselves what they are
-_MOST_NAME = 120  # characters
+_MOST_NAME = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)

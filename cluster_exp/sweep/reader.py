@@ -203,7 +203,8 @@ class _Reader:
         try:
             trace.config(num_gpu=1, seed=0)
         except InputError as error:
-            raise _at(generate.at(_GENERATOR_KEYS.get(error.where, error.where)), error) from None
+            key = _GENERATOR_KEYS.get(error.where, error.where)
+            raise generate.at(key).error(f"{key}: {str(error).removeprefix(f'{error.where}: ')}") from None
         return trace
 
     def _num_jobs(

@@ -70,18 +70,23 @@ def sweep(table: SweepTable, directory: Path, workers: int, on_progress: Callabl
                 file.write_if_due()
                 tell(0)
     except KeyboardInterrupt:
-        _mark_interrupted(table, directory)
+        _take_stock(table, directory)
         file.write()
         return False
     file.write()
     return True
 
 
-def _mark_interrupted(table: SweepTable, directory: Path) -> None:
+def _take_stock(table: SweepTable, directory: Path) -> None:
+    """After the processes are gone: what they finished without having said so, and what they had to leave."""
     for index, name in enumerate(table.grid.names):
-        status = None if index in table.results else status_of(directory / name)
-        if status is RunStatus.INTERRUPTED:
-            table.errors.pop(index, None)  # it was told to stop before we were
+        if index in table.results:
+            continue
+        status = status_of(directory / name)
+        if is_done(directory / name):
+            table.results[index] = read_result(directory / name)
+        if status in (RunStatus.FINISHED, RunStatus.INTERRUPTED):
+            table.errors.pop(index, None)  # its process was told to stop before we were
         if status in _CUT_SHORT and index not in table.errors:
             table.interrupted.add(index)
 
