@@ -185,6 +185,7 @@ def _carry_out(work: Callable[[Any, Tell], Any], task: Any, outbox: Connection) 
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # what is being put in order is not to be disturbed by a second one
     raise KeyboardInterrupt
 
 

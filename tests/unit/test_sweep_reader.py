@@ -158,8 +158,8 @@ REFUSED = {
         "unknown key 'lod'; did you mean load?",
     ),
     "too many": (
-        LEAST.replace("srsf", "[fifo, srsf]") + f"seeds: {list(range(50_001))}",
-        "the grid has 100,002 runs; allowed: at most 100,000",
+        LEAST + f"seeds: {list(range(400))}\ninterval: {list(range(251))}",
+        "the grid has 100,400 runs; allowed: at most 100,000",
     ),
 }
 
