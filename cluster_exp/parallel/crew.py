@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import FrameType, TracebackType
@@ -84,6 +84,7 @@ class Crew(Generic[Task, Result]):
         self._on_progress = on_progress
         self._context = get_context("forkserver")
         self._context.set_forkserver_preload([__name__, work.__module__])
+        _start_server()
         self._active: list[_Active] = []
 
     @property
@@ -148,6 +149,16 @@ class Crew(Generic[Task, Result]):
         return Outcome(None, wall_s, message.error)
 
 
+def _start_server() -> None:
+    """Starts the fork server so that Ctrl-C, which reaches the whole process group, never reaches its processes."""
+    resource_tracker.ensure_running()  # it would unblock the signal
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _death(code: int | None) -> str:
     if code is None or code >= 0:
         return f"its process died with exit code {code}"
@@ -158,8 +169,6 @@ def _death(code: int | None) -> str:
 
 def _carry_out(work: Callable[[Any, Tell], Any], task: Any, outbox: Connection) -> None:
     """A process: does a task and sends units done (int), at last its result or the words of an error."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
-    signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=_end_with_the_parent, args=(outbox,), daemon=True).start()
     told_s, done = 0.0, 0
 
@@ -172,16 +181,26 @@ def _carry_out(work: Callable[[Any, Tell], Any], task: Any, outbox: Connection) 
             outbox.send(units)
 
     try:
-        result = _Done(work(task, tell))
+        signal.signal(signal.SIGTERM, _stop)
+        message = _result(work, task, tell)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # we leave anyway
         outbox.send(done)
-        outbox.send(result)
+        outbox.send(message)
     except (BrokenPipeError, KeyboardInterrupt):
         os._exit(1)
+
+
+def _result(work: Callable[[Any, Tell], Any], task: Any, tell: Tell) -> _Done | _Failed:
+    """What came of a task. Raises BrokenPipeError when nobody wants to know."""
+    try:
+        return _Done(work(task, tell))
+    except BrokenPipeError:
+        raise
     except _EXPECTED as error:
-        outbox.send(_Failed(f"{type(error).__name__}: {error}"))
+        return _Failed(f"{type(error).__name__}: {error}")
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        outbox.send(_Failed(f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"))
+        return _Failed(f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})")
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
