@@ -1,16 +1,12 @@
 """Carries out a checked run: simulated, or live."""
 
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from cluster_exp.cli.options import RunSpec
 from cluster_exp.cli.progress import progress_bar
+from cluster_exp.cli.stopping import terminable
 from cluster_exp.domain.policy import Policy
 from cluster_exp.protocol.turns import Discipline
 from cluster_exp.results.run_directory import RunDirectory
@@ -26,7 +22,7 @@ def simulated(spec: RunSpec, policy: Policy, directory: Path) -> None:
     speed = make_cost(policy, spec.rules, spec.start_cost()).speed
     described = spec.described(policy)
     with (
-        _terminable(),
+        terminable(),
         RunDirectory(directory, described, spec.cluster.num_gpu, speed, spec.detail) as out,
         progress_bar(f"{policy.name} simulated", len(spec.jobs)) as show,
     ):
@@ -54,7 +50,7 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
     scheduler = make_scheduler(policy, spec.rules, cost)
     described = spec.described(policy)
     with (
-        _terminable(),
+        terminable(),
         RunDirectory(directory, described, spec.cluster.num_gpu, cost.speed, spec.detail) as out,
         progress_bar(f"{policy.name} {spec.mode}", len(spec.jobs)) as show,
     ):
@@ -66,23 +62,6 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
         if not result.complete:
             out.interrupted()
     return result
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Takes SIGTERM for Ctrl-C while the block runs, if this is the main thread: its result is kept and marked."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _announce(commands: Sequence[str]) -> None:

@@ -10,11 +10,15 @@ from tqdm import tqdm
 from cluster_exp.sim.engine import OnProgress
 
 
-def job_bar(label: str, total: int) -> "tqdm[NoReturn]":
-    """A bar over jobs that ended; silent where standard error is no terminal, but for a line now and then."""
+def job_bar(label: str, total: int, ended: int = 0) -> "tqdm[NoReturn]":
+    """A bar over jobs, of which `ended` had ended before.
+
+    Where standard error is no terminal, it is silent but for a line now and then.
+    """
     terminal = sys.stderr.isatty()
     return tqdm(
         total=total,
+        initial=ended,
         desc=label,
         unit="job",
         file=sys.stderr,

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cluster_exp.parallel.crew import Outcome
     from cluster_exp.reproduce.comparison import Compared
     from cluster_exp.reproduce.figures import Figure
-    from cluster_exp.reproduce.runs import Outcome, Run
+    from cluster_exp.reproduce.runs import Run
+    from cluster_exp.results.metrics import JobMetrics
 
 HELP = "simulates what a published figure shows and prints published, ours and the ratio"
 EXAMPLE = "python run.py reproduce muri-fig9 --data ../data --traces trace3 --out out/fig9"
@@ -104,7 +106,7 @@ def _check_out(out: Path | None, figure: "Figure") -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-def _simulate(runs: "Sequence[Run]", workers: int) -> "list[Outcome]":
+def _simulate(runs: "Sequence[Run]", workers: int) -> "list[Outcome[JobMetrics]]":
     from cluster_exp.cli.progress import job_bar
     from cluster_exp.reproduce.runs import jobs_of, run_all
 

@@ -80,7 +80,7 @@ def _csv_nodes(table: Table) -> list[NodeSpec]:
 
 
 def _yaml_nodes(path: Path) -> list[NodeSpec]:
-    root = compose(path, read_text(path, _MAX_YAML_BYTES))
+    root = compose(path, read_text(path, _MAX_YAML_BYTES), "a mapping with the key nodes")
     if not isinstance(root, Mapping):
         raise root.error("a cluster is a mapping with the key nodes")
     root.check_keys(("nodes",), required=("nodes",))

@@ -113,7 +113,7 @@ class Mapping(Value):
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """Something that YAML allows and a cluster file may not have."""
+    """Something that YAML allows and these files may not have."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -135,8 +135,8 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def compose(path: Path, text: str) -> Value:
-    """The tree of a YAML text of one document.
+def compose(path: Path, text: str, needed: str) -> Value:
+    """The tree of a YAML text of one document; `needed` is what the error of an empty one asks for.
 
     Raises:
         InputError: the text is not YAML, has aliases, is nested deeply, or is empty.
@@ -159,7 +159,7 @@ def compose(path: Path, text: str) -> Value:
     finally:
         loader.dispose()
     if node is None:
-        raise InputError("is empty; a mapping with the key nodes is needed", where=f"{path}:1:1")
+        raise InputError(f"is empty; {needed} is needed", where=f"{path}:1:1")
     return _value(path, node)
 
 

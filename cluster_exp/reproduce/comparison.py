@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster_exp.parallel.crew import Outcome
 from cluster_exp.reproduce.published import Published
-from cluster_exp.reproduce.runs import Outcome, Run
+from cluster_exp.reproduce.runs import Run
 from cluster_exp.results.metrics import JobMetrics
 from cluster_exp.results.tables import table
 
@@ -39,13 +40,13 @@ class Compared:
         return self.ours / self.published if self.published else math.nan
 
 
-def compare(runs: Sequence[Run], outcomes: Sequence[Outcome], published: Published) -> list[Compared]:
+def compare(runs: Sequence[Run], outcomes: Sequence[Outcome[JobMetrics]], published: Published) -> list[Compared]:
     """A row for every run and metric, in the order of the runs."""
     rows = []
     for run, outcome in zip(runs, outcomes, strict=True):
         for metric in run.figure.metrics:
             theirs = published.value(run.figure.source, run.trace.published, run.policy.published, metric)
-            ours = METRICS[metric](outcome.metrics) if outcome.metrics is not None else math.nan
+            ours = METRICS[metric](outcome.result) if outcome.result is not None else math.nan
             name = run.trace.name
             rows.append(Compared(name, run.policy.label, run.policy.published, metric, theirs, ours))
     return rows

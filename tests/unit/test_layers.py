@@ -22,10 +22,12 @@ LAYERS = {
     "results": {"domain", "interleave", "policies", "core"},
     "sim": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results"},
     "runtime": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results"},
-    "reproduce": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results", "sim"},
+    "parallel": {"domain"},
+    "reproduce": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results", "sim", "parallel"},
+    "sweep": {"domain", "interleave", "policies", "core", "protocol", "inputs", "results", "sim", "parallel"},
     "cli": {
         *("domain", "interleave", "policies", "core", "protocol"),
-        *("inputs", "results", "sim", "runtime", "reproduce"),
+        *("inputs", "results", "sim", "runtime", "parallel", "reproduce", "sweep"),
     },
 }
 PURE_LAYERS = ("domain", "interleave", "policies", "core", "protocol")

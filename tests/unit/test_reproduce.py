@@ -192,20 +192,20 @@ def long_run(data: Path) -> Iterator["subprocess.Popen[str]"]:
 def test_an_interrupt_leaves_no_process(long_run: "subprocess.Popen[str]") -> None:
     group = long_run.pid
     deadline = time.monotonic() + 60
-    while len(_members(group)) < 4 and time.monotonic() < deadline:  # it, the fork server, two simulations
+    while len(members(group)) < 4 and time.monotonic() < deadline:  # it, the fork server, two simulations
         time.sleep(0.05)
-    assert len(_members(group)) >= 4
+    assert len(members(group)) >= 4
     os.killpg(group, signal.SIGINT)
     _, errors = long_run.communicate(timeout=30)
     assert long_run.returncode == 130
     assert errors.rstrip().endswith("interrupted")
     assert "Traceback" not in errors
-    while _members(group) and time.monotonic() < deadline:
+    while members(group) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not _members(group)
+    assert not members(group)
 
 
-def _members(group: int) -> list[int]:
+def members(group: int) -> list[int]:
     """Process ids of a process group."""
     found = []
     for entry in Path("/proc").iterdir():

@@ -1,0 +1,1 @@
+"""A grid of simulations: its file, its runs, its directory, its table."""
