@@ -1,17 +1,20 @@
 """Carries out a checked run: simulated, or live."""
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from cluster_exp.cli.options import RunSpec
 from cluster_exp.cli.progress import progress_bar
 from cluster_exp.cli.stopping import terminable
+from cluster_exp.core.watch import NO_WATCH
 from cluster_exp.domain.policy import Policy
 from cluster_exp.protocol.turns import Discipline
 from cluster_exp.results.run_directory import RunDirectory
 from cluster_exp.runtime.local import LiveConfig, LiveResult, run_local, run_testbed
 from cluster_exp.sim.simulate import make_cost, make_scheduler, simulate, speed_model_of
+from cluster_exp.sim.stopwatch import Stopwatch
 
 # How trainers have to take turns for a speed model to describe them.
 TURNS = {"lockstep": Discipline.LOCKSTEP, "rates": Discipline.WORK_CONSERVING}
@@ -26,9 +29,18 @@ def simulated(spec: RunSpec, policy: Policy, directory: Path) -> None:
         RunDirectory(directory, described, spec.cluster.num_gpu, speed, spec.detail) as out,
         progress_bar(f"{policy.name} simulated", len(spec.jobs)) as show,
     ):
-        result = simulate(policy, spec.jobs, spec.cluster, spec.rules, spec.start_cost(), out, show)
-        show(result.end_s, result.jobs_ended)
-        out.note(plans=result.plans)
+        watch = Stopwatch() if spec.profile else None
+        began_s = time.monotonic()
+        try:
+            result = simulate(
+                policy, spec.jobs, spec.cluster, spec.rules, spec.start_cost(), out, show, watch or NO_WATCH
+            )
+            show(result.end_s, result.jobs_ended, result.events)
+            out.note(plans=result.plans, rounds_skipped=result.rounds_skipped, events=result.events)
+        finally:
+            out.note(wall_s=time.monotonic() - began_s)
+            if watch:
+                out.note(profile_s=watch.stop())
 
 
 def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
@@ -55,9 +67,9 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
         progress_bar(f"{policy.name} {spec.mode}", len(spec.jobs)) as show,
     ):
         if spec.mode == "local":
-            result = run_local(config, scheduler, out, lambda now: show(now.now_s, now.ended))
+            result = run_local(config, scheduler, out, lambda now: show(now.now_s, now.ended, 0))
         else:
-            result = run_testbed(config, scheduler, out, _announce, lambda now: show(now.now_s, now.ended))
+            result = run_testbed(config, scheduler, out, _announce, lambda now: show(now.now_s, now.ended, 0))
         out.note(start_cost_mean_s=result.start_cost_mean_s, starts=result.starts)
         if not result.complete:
             out.interrupted()

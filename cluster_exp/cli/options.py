@@ -50,6 +50,7 @@ class RunSpec:
     time_scale: float
     seed: int
     detail: Detail
+    profile: bool  # simulated: measure where the time goes
     stage_logs: bool  # live: trainers write when each stage began and ended
     trace_path: str
     cluster_path: str
@@ -131,6 +132,7 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
         time_scale=_time_scale(arguments.time_scale, mode),
         seed=_seed(arguments.seed),
         detail=Detail(choose("--journal", arguments.journal, [detail.value for detail in Detail])),
+        profile=arguments.profile,
         stage_logs=arguments.stage_logs,
         trace_path=str(arguments.trace),
         cluster_path=str(arguments.cluster),

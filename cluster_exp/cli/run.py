@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--journal", default="full", metavar="DETAIL", help="full (default), summary or none")
     add("--stage-logs", action="store_true", help="live: trainers write when each stage began and ended, below logs/")
     add("--drop-unfit", action="store_true", help="leave out jobs that the cluster can never hold")
+    add("--profile", action="store_true", help="simulated: say at the end where the time went")
     add("--dry-run", action="store_true", help="print the first plan and stop")
     add("--list-policies", action="store_true", help="list the policies and stop")
 
@@ -66,6 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
         if code:
             return code
     print(summary_table([summarise(spec.directory(policy)) for policy in spec.policies]))
+    if spec.profile:
+        from cluster_exp.results.time_profile import profile_table
+
+        print(profile_table([spec.directory(policy) for policy in spec.policies]))
     return 0
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from cluster_exp.core.watch import CORE, NO_WATCH, RECORD, Watch
 from cluster_exp.domain.actions import Action
 from cluster_exp.domain.events import Event
 
@@ -26,12 +27,18 @@ class Core(Protocol):
 class Session:
     """A scheduler whose every event and action is recorded."""
 
-    def __init__(self, core: Core, recorder: Recorder) -> None:
+    def __init__(self, core: Core, recorder: Recorder, watch: Watch = NO_WATCH) -> None:
         self.core = core
         self._recorder = recorder
+        self._watch = watch
 
     def handle(self, event: Event) -> list[Action]:
         """Applies one event, records it with its actions, and returns the actions."""
+        watch = self._watch
+        watch.enter(CORE)
         actions = self.core.handle(event)
+        watch.leave()
+        watch.enter(RECORD)
         self._recorder.record(event, actions)
+        watch.leave()
         return actions

@@ -10,6 +10,7 @@ from cluster_exp.core.places import Nodes, Places
 from cluster_exp.core.reconcile import Difference, reconcile
 from cluster_exp.core.state import HeldAllotments, JobTable
 from cluster_exp.core.waiting import WaitingGroups
+from cluster_exp.core.watch import NO_WATCH, PLACEMENT, POLICY, Watch
 from cluster_exp.domain.actions import (
     Action,
     GroupMember,
@@ -50,10 +51,11 @@ class Scheduler:
     actions.
     """
 
-    def __init__(self, policy: Policy, speed: SpeedModel, placement: Placement) -> None:
+    def __init__(self, policy: Policy, speed: SpeedModel, placement: Placement, watch: Watch = NO_WATCH) -> None:
         self._policy = policy
         self._speed = speed
         self._placement = placement
+        self._watch = watch
         self._nodes = Nodes()
         self._places = Places(self._nodes)
         self._jobs = JobTable(speed, remembers=policy.learns)
@@ -191,12 +193,16 @@ class Scheduler:
     def _on_plan_due(self, event: PlanDue) -> list[Action]:
         jobs = self._jobs
         jobs.count_until(event.time_s)
+        self._watch.enter(POLICY)
         plan = self._policy.plan(self.snapshot(), self._memory)
+        self._watch.leave()
         jobs.changed.clear()
         wanted = columns_of(plan.groups)
         check_plan(self._policy.name, plan, wanted, jobs)
         self._memory = plan.memory
+        self._watch.enter(PLACEMENT)
         difference = reconcile(plan, wanted, jobs, self._nodes, self._places, self._placement)
+        self._watch.leave()
         actions = self._tell_leavers(difference, plan.reason)
         leaving = {slot: self._allotment(slot) for slot in jobs.leaving}
         actions += self._start(self._waiting.reset(difference.targets, leaving))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from cluster_exp.domain.columns import BoolColumn, IntColumn
+from cluster_exp.domain.columns import BoolColumn, FloatColumn, IntColumn
 from cluster_exp.domain.profile import StageProfile
 
 
@@ -34,6 +34,12 @@ class SpeedModel(Protocol):
 
     def group(self, profiles: Sequence[StageProfile], order: Order = Order.BEST) -> GroupSpeed:
         """Speed of 1 to 4 jobs on the same GPUs, in the best order of turns; ties: the first order."""
+        ...
+
+    def cycles_s(
+        self, profiles: Sequence[StageProfile], members: IntColumn, order: Order = Order.BEST
+    ) -> FloatColumn:
+        """`group(...).cycle_s` of many groups of as many members: groups x members, indices into `profiles`."""
         ...
 
     def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:

@@ -4,6 +4,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import permutations
 
+import numpy as np
+
+from cluster_exp.domain.columns import FloatColumn
+from cluster_exp.domain.models import Order
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.resources import MAX_GROUP_SIZE, NUM_RESOURCES
 
@@ -40,6 +44,30 @@ def lockstep_cycle_s(profiles: Sequence[StageProfile], offsets: Sequence[int]) -
     idle time cannot be interleaved away (docs/decisions/cycle-time.md).
     """
     return max(sum(slot_lengths(profiles, offsets)), max(profile.iteration_s for profile in profiles))
+
+
+def lockstep_cycles_s(stages: FloatColumn, iteration_s: FloatColumn, order: Order = Order.BEST) -> FloatColumn:
+    """The same for many groups of as many members, each in its best (or worst) order.
+
+    Args:
+        stages: stage times in seconds, groups x members x 4.
+        iteration_s: seconds per iteration alone, groups x members.
+        order: which order each group takes.
+    """
+    found: FloatColumn | None = None
+    for offsets in orders(stages.shape[1]):
+        turned = [np.roll(stages[:, member], -offset, axis=1) for member, offset in enumerate(offsets)]
+        slots = np.maximum.reduce(turned)
+        # Added up in the order of `sum`, so that a group's cycle is the same, bit for bit, however it is computed.
+        cycle_s: FloatColumn = np.maximum(
+            ((slots[:, 0] + slots[:, 1]) + slots[:, 2]) + slots[:, 3], iteration_s.max(axis=1)
+        )
+        if found is None:
+            found = cycle_s
+        else:
+            found = np.minimum(found, cycle_s) if order is Order.BEST else np.maximum(found, cycle_s)
+    assert found is not None
+    return found
 
 
 def cycles(profiles: Sequence[StageProfile]) -> Iterator[tuple[float, tuple[int, ...]]]:

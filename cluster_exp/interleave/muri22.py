@@ -12,6 +12,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.models import GroupSpeed, Order
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.resources import MAX_GROUP_SIZE, NUM_RESOURCES
@@ -19,6 +20,7 @@ from cluster_exp.interleave.contention import MURI22_CONTENTION, Contention
 
 ITERATION_FACTOR = 1.015  # an iteration takes this much longer than the trace says
 _STEPS = 2 * NUM_RESOURCES
+_AT_ONCE = 20_000  # groups whose cycles are computed in one go
 _STEADY = 1e-3  # two periods that differ relatively by less are one
 _OPPOSITE = (0, 2)  # the order of two in which one loads while the other computes and exchanges
 
@@ -112,6 +114,27 @@ class Muri22Speed:
             if (opposite_s < period_s) if order is Order.BEST else (opposite_s > period_s):
                 period_s, offsets = opposite_s, _OPPOSITE
         return self._speed(period_s, offsets)
+
+    def cycles_s(
+        self, profiles: Sequence[StageProfile], members: IntColumn, order: Order = Order.BEST
+    ) -> FloatColumn:
+        """Cycle times of many groups."""
+        size = members.shape[1]
+        if size == 1:
+            return np.array([self.alone_s(profile) for profile in profiles])[members[:, 0]]
+        times = _stage_times(profiles)
+        starting = np.array(_starting_orders(size))
+        pick, combine = (np.min, np.minimum) if order is Order.BEST else (np.max, np.maximum)
+        found = np.empty(members.shape[0])
+        for begin in range(0, found.size, _AT_ONCE):
+            part = members[begin : begin + _AT_ONCE]
+            rows = times[part][:, starting].reshape(-1, size, times.shape[1])
+            found[begin : begin + _AT_ONCE] = pick(pipeline_periods_s(rows).reshape(len(part), -1), axis=1)
+        if size == 2:
+            load, rest = times[:, 0], times[:, 1] + times[:, 2]
+            one, other = members[:, 0], members[:, 1]
+            found = combine(found, np.maximum(load[one], rest[other]) + np.maximum(load[other], rest[one]))
+        return found * self.contention.factor(size)
 
     def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
         """Speed in the given order; two members whose offsets lie two apart load opposite to each other."""

@@ -3,10 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.models import GroupSpeed, Order, SpeedModel
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.interleave.contention import CONTENTIONS, NO_CONTENTION, Contention
-from cluster_exp.interleave.cycle import lockstep_cycle_s, orders
+from cluster_exp.interleave.cycle import lockstep_cycle_s, lockstep_cycles_s, orders
 from cluster_exp.interleave.rates import raise_rates
 
 _GroupKey = tuple[tuple[StageProfile, ...], Order]
@@ -31,6 +34,17 @@ class LockstepSpeed:
             offsets = choose(orders(len(profiles)), key=lambda offsets: lockstep_cycle_s(profiles, offsets))
             self._known[key] = self.evaluate(profiles, offsets)
         return self._known[key]
+
+    def cycles_s(
+        self, profiles: Sequence[StageProfile], members: IntColumn, order: Order = Order.BEST
+    ) -> FloatColumn:
+        """Cycle times of many groups."""
+        stages = np.array([profile.stages for profile in profiles])[members]
+        iteration_s = np.array([profile.iteration_s for profile in profiles])[members]
+        if members.shape[1] == 1:
+            alone_s: FloatColumn = iteration_s[:, 0]
+            return alone_s
+        return lockstep_cycles_s(stages, iteration_s, order) * self.contention.factor(members.shape[1])
 
     def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
         """Speed in the given order."""
@@ -62,6 +76,12 @@ class RatesSpeed:
     def group(self, profiles: Sequence[StageProfile], order: Order = Order.BEST) -> GroupSpeed:
         """Speed from the best (or worst) of the distinct lockstep orders."""
         return self.evaluate(profiles, self._lockstep.group(profiles, order).offsets)
+
+    def cycles_s(
+        self, profiles: Sequence[StageProfile], members: IntColumn, order: Order = Order.BEST
+    ) -> FloatColumn:
+        """Lockstep cycle times of many groups."""
+        return self._lockstep.cycles_s(profiles, members, order)
 
     def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
         """Speed from the given order."""

@@ -1,19 +1,24 @@
 """How Muri forms groups: what it knows of kinds of groups, and its ways to choose who joins whom."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 
 import numpy as np
 
-from cluster_exp.domain.columns import IntColumn
+from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.models import GroupSpeed, Order, SpeedModel
 from cluster_exp.domain.profile import StageProfile
+from cluster_exp.domain.resources import NUM_RESOURCES
 from cluster_exp.interleave.class_matching import ClassMatcher
 from cluster_exp.interleave.efficiency import efficiency
+from cluster_exp.interleave.large_matching import bounded_matching
 from cluster_exp.policies.pairing import WIDTH, Pairing, merge
 
 Kind = tuple[int, ...]  # profile classes of a group's members, ascending
 _MOST_MATCHINGS = 100_000  # results that are kept
+MOST_EXACT = 200  # kinds; a linear programme of more takes too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,8 @@ class GroupTable:
     def _matched(self, kinds: Sequence[int], counts: Sequence[int], group_size: int) -> dict[tuple[int, int], int]:
         # Sorted by their members, so that the numbers that kinds happen to have decide nothing.
         by_members = sorted(range(len(kinds)), key=lambda i: self.kinds[kinds[i]])
+        if len(kinds) > MOST_EXACT:
+            return self._nearly_matched([kinds[i] for i in by_members], counts, by_members, group_size)
         sizes = [len(self.kinds[kinds[i]]) for i in by_members]
         weights = {
             (a, b): self.gamma(self.merged(kinds[by_members[a]], kinds[by_members[b]]))
@@ -130,6 +137,34 @@ class GroupTable:
         }
         pairs = self._matcher.match([counts[i] for i in by_members], weights)
         return {(by_members[a], by_members[b]): number for (a, b), number in pairs.items()}
+
+    def _nearly_matched(
+        self, kinds: Sequence[int], counts: Sequence[int], places: Sequence[int], group_size: int
+    ) -> dict[tuple[int, int], int]:
+        """The same for too many kinds to be exact: group by group, within a bound."""
+        rows = np.repeat(np.arange(len(kinds)), [counts[place] for place in places])
+        found = bounded_matching(self.efficiencies(kinds, group_size)[np.ix_(rows, rows)])
+        numbers = Counter(zip(rows[found.first].tolist(), rows[found.second].tolist(), strict=True))
+        return {(places[a], places[b]): number for (a, b), number in numbers.items()}
+
+    def efficiencies(self, kinds: Sequence[int], group_size: int) -> FloatColumn:
+        """Interleaving efficiency of each two kinds in one group, kinds x kinds; 0 where they are too many jobs."""
+        members = [self.kinds[kind] for kind in kinds]
+        sizes = np.array([len(kind) for kind in members])
+        busy_s = np.array([profile.busy_s for profile in self.profiles])
+        found = np.zeros((len(kinds), len(kinds)))
+        for one, other in combinations_with_replacement(np.unique(sizes).tolist(), 2):
+            if one + other > group_size:
+                continue
+            left, right = np.flatnonzero(sizes == one), np.flatnonzero(sizes == other)
+            a, b = (side.ravel() for side in np.meshgrid(left, right, indexing="ij"))
+            if one == other:
+                a, b = a[a <= b], b[a <= b]
+            both = np.array([members[i] + members[j] for i, j in zip(a.tolist(), b.tolist(), strict=True)])
+            both.sort(axis=1)
+            cycle_s = self.speed.cycles_s(self.profiles, both, self.turns)
+            found[a, b] = found[b, a] = busy_s[both].sum(axis=1) / (NUM_RESOURCES * cycle_s)
+        return found
 
     def _profiles(self, kind: int) -> tuple[StageProfile, ...]:
         return tuple(self.profiles[profile_class] for profile_class in self.kinds[kind])
@@ -150,12 +185,12 @@ def by_matching(
             if excess <= 0:
                 return list(groups.values())
             pairs = -(-excess // num_gpu)
-            groups[num_gpu], merged = _paired(table, profile_class, present, group_size, pairs)
+            groups[num_gpu], merged = paired(table, profile_class, present, group_size, pairs)
             excess -= num_gpu * merged
     return list(groups.values())
 
 
-def _paired(
+def paired(
     table: GroupTable, profile_class: IntColumn, groups: Groups, group_size: int, most: int
 ) -> tuple[Groups, int]:
     """One round: a maximum-weight matching of the groups, of which the first `most` pairs merge; how many did."""

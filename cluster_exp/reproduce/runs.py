@@ -65,7 +65,7 @@ def simulate_run(run: Run, tell: Tell) -> JobMetrics:
         run.figure.rules(run.policy),
         lambda job: costs.start_s(job.model, job.num_gpu),
         collected,
-        lambda _, ended: tell(ended),
+        lambda _, ended, __: tell(ended),
     )
     tell(len(collected.rows))
     return job_metrics(collected.rows)

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import platform
+import resource
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from cluster_exp import __version__
+from cluster_exp.core.pool import compiled
 from cluster_exp.core.recorder import Recorder
 from cluster_exp.domain.actions import Action
 from cluster_exp.domain.errors import InputError
@@ -89,7 +91,7 @@ class RunDirectory:
         check_free(directory)
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory
-        versions = {"cluster_exp": __version__, "python": platform.python_version()}
+        versions = {"cluster_exp": __version__, "python": platform.python_version(), "compiled": compiled()}
         self._run: dict[str, Any] = {
             "format": _FORMAT_VERSION,
             "versions": versions,
@@ -134,7 +136,11 @@ class RunDirectory:
         elif self._status is RunStatus.RUNNING:
             self._status = RunStatus.FINISHED
         usage = self._meter.usage()
-        self._run |= {"gpu_busy_s": usage.gpu_busy_s, "mean_efficiency": usage.mean_efficiency}
+        self._run |= {
+            "gpu_busy_s": usage.gpu_busy_s,
+            "mean_efficiency": usage.mean_efficiency,
+            "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,  # of this process
+        }
         failures = []
         for close in (self._jobs.close, self._journal.close):
             try:

@@ -45,7 +45,8 @@ class UsageMeter:
         """`speed` tells the cycle time of groups."""
         self._speed = speed
         self._specs: dict[str, JobSpec] = {}
-        self._remaining: dict[str, float] = {}
+        self._remaining: dict[str, float] = {}  # iterations when the job's work was last counted
+        self._reported: dict[str, float] = {}  # iterations as last reported, not counted yet
         self._groups: dict[int, _Share] = {}
         self._group_of: dict[str, int] = {}
         self._now_s = 0.0
@@ -61,8 +62,7 @@ class UsageMeter:
                 self._specs[job.job_id] = job
                 self._remaining[job.job_id] = float(job.iterations)
             case Progressed(job_ids=job_ids, remaining_iterations=remaining):
-                for job_id, left in zip(job_ids, remaining, strict=True):
-                    self._progress(job_id, left)
+                self._reported.update(zip(job_ids, remaining, strict=True))
             case JobFinished(job_id=job_id):
                 self._progress(job_id, 0.0)
             case JobPreempted(job_id=job_id, remaining_iterations=left):
@@ -76,21 +76,31 @@ class UsageMeter:
                 case SetTurns():
                     self._announced(action)
                 case Launch(job=job):
+                    self._settle(job.job_id)
                     self._remaining[job.job_id] = action.remaining_iterations
                     share = self._groups[action.group_id]
                     share.nodes |= {part.node for part in action.allotment.shares}
                 case RecordEnd(record=record):
+                    self._settle(record.job_id)
                     self._leave(record.job_id, action.time_s)
                     self._specs.pop(record.job_id, None)
                     self._remaining.pop(record.job_id, None)
 
     def usage(self) -> Usage:
         """What was used up to the last event, by groups that still run too."""
+        for job_id in list(self._reported):
+            self._settle(job_id)
         open_s = [((self._now_s - share.since_s) * share.num_gpu, share.gamma) for share in self._groups.values()]
         held_s = self._held_s + sum(gpu_s for gpu_s, _ in open_s)
         return Usage(self._busy_s, held_s, self._efficient_s + sum(gpu_s * gamma for gpu_s, gamma in open_s))
 
+    def _settle(self, job_id: str) -> None:
+        """Counts what a job is known to have done."""
+        if job_id in self._reported:
+            self._progress(job_id, self._reported[job_id])
+
     def _progress(self, job_id: str, remaining: float) -> None:
+        self._reported.pop(job_id, None)
         spec = self._specs.get(job_id)
         if spec is None:
             return

@@ -26,7 +26,7 @@ from cluster_exp.sim.performance import CostModel
 from cluster_exp.sim.running import RunningTable
 from cluster_exp.sim.sharing import Neighbours
 
-OnProgress = Callable[[float, int], None]  # (simulated seconds, jobs ended so far)
+OnProgress = Callable[[float, int, int], None]  # (simulated seconds, jobs ended so far, events so far)
 _PROGRESS_EVERY = 64  # instants between two calls of OnProgress
 
 
@@ -38,6 +38,7 @@ class SimulationResult:
     jobs_ended: int
     instants: int  # distinct times at which something happened
     plans: int
+    events: int
     rounds_skipped: int = 0  # in which every job ran alone, and the policy lets them then
 
 
@@ -78,6 +79,7 @@ class Engine:
         self._instants = 0
         self._plans = 0
         self._skipped = 0
+        self._events = 0
 
     def run(self, cluster: ClusterSpec, jobs: Sequence[JobSpec]) -> SimulationResult:
         """Runs until every job ended; `jobs` are sorted by submit time.
@@ -108,8 +110,8 @@ class Engine:
             self._settle_speeds()
             self._instants += 1
             if self._on_progress and self._instants % _PROGRESS_EVERY == 0:
-                self._on_progress(now_s, self._ended)
-        return SimulationResult(self._now_s, self._ended, self._instants, self._plans, self._skipped)
+                self._on_progress(now_s, self._ended, self._events)
+        return SimulationResult(self._now_s, self._ended, self._instants, self._plans, self._events, self._skipped)
 
     def _next_time(self, arrival_s: float, ends_s: FloatColumn) -> float:
         end_s = float(ends_s.min()) if ends_s.size else math.inf
@@ -166,6 +168,7 @@ class Engine:
         self._handle(PlanDue(self._now_s))
 
     def _handle(self, event: Event) -> None:
+        self._events += 1
         for action in self._session.handle(event):
             self._carry_out(action)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from cluster_exp.core.placement import PLACEMENTS
 from cluster_exp.core.recorder import Recorder, Session
 from cluster_exp.core.scheduler import Scheduler
+from cluster_exp.core.watch import NO_WATCH, Watch
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.models import SpeedModel
@@ -46,9 +47,9 @@ def make_cost(policy: Policy, options: SimulationOptions, start_cost: StartCost)
     return COST_MODELS[options.cost_model](policy, make_speed(speed_name, options.contention), start_cost)
 
 
-def make_scheduler(policy: Policy, options: SimulationOptions, cost: CostModel) -> Scheduler:
+def make_scheduler(policy: Policy, options: SimulationOptions, cost: CostModel, watch: Watch = NO_WATCH) -> Scheduler:
     """The core as the simulator (and, with the physical cost model, the runtime) runs it."""
-    return Scheduler(policy, cost.speed, PLACEMENTS[options.placement or cost.placement])
+    return Scheduler(policy, cost.speed, PLACEMENTS[options.placement or cost.placement], watch)
 
 
 def simulate(
@@ -59,6 +60,7 @@ def simulate(
     start_cost: StartCost,
     recorder: Recorder,
     on_progress: OnProgress | None = None,
+    watch: Watch = NO_WATCH,
 ) -> SimulationResult:
     """Simulates `jobs`, sorted by submit time, on `cluster` until all ended.
 
@@ -69,13 +71,14 @@ def simulate(
         options: the rules.
         start_cost: seconds that a start, a resume or a move of a job takes.
         recorder: gets every event with its actions.
-        on_progress: called now and then with (simulated seconds, jobs ended).
+        on_progress: called now and then with (simulated seconds, jobs ended, events handled).
+        watch: told which part of the work begins and ends.
 
     Raises:
         KeyError: an option names nothing that exists.
         OSError: the recorder cannot write.
     """
     cost = make_cost(policy, options, start_cost)
-    session = Session(make_scheduler(policy, options, cost), recorder)
+    session = Session(make_scheduler(policy, options, cost, watch), recorder, watch)
     engine = Engine(session, cost, options.interval_s, on_progress, fills=Trait.FILLS in traits_of(policy))
     return engine.run(cluster, [cost.as_run(job) for job in jobs])

@@ -1,7 +1,6 @@
 """One run of a sweep, in a process of its own."""
 
 import math
-import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +48,8 @@ def run_cell(task: CellTask, tell: Tell) -> CellResult:
         stay_in(task.root),
         RunDirectory(task.directory, cell.described(), cluster.num_gpu, speed, cell.detail) as out,
     ):
-        result = simulate(policy, jobs, cluster, cell.rules, start_cost, out, lambda _, ended: tell(ended))
-        out.note(plans=result.plans, wall_s=time.monotonic() - started_s, peak_memory_mib=_peak_memory_mib())
+        result = simulate(policy, jobs, cluster, cell.rules, start_cost, out, lambda _, ended, __: tell(ended))
+        out.note(plans=result.plans, wall_s=time.monotonic() - started_s)
     tell(result.jobs_ended)
     return read_result(task.directory)
 
@@ -60,8 +59,3 @@ def read_result(directory: Path) -> CellResult:
     run = read_run(directory)
     wall_s, peak_mib = (float(run.get(name) or math.nan) for name in ("wall_s", "peak_memory_mib"))
     return CellResult(summarise(directory), wall_s, peak_mib)
-
-
-def _peak_memory_mib() -> float:
-    """Most memory that this process held so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -24,7 +24,7 @@ def test_options_choose_a_variant_that_bears_their_name() -> None:
 def test_variants_without_matching_say_so() -> None:
     assert traits_of(muri("muri-l")) == {Trait.FILLS, Trait.SHARES}
     assert traits_of(muri("muri-l:grouping=chunks")) == {Trait.FILLS, Trait.SHARES, Trait.UNWEIGHED}
-    assert traits_of(make_policy("srsf")) == frozenset()
+    assert traits_of(make_policy("srsf")) == {Trait.FILLS}
 
 
 def test_muri_l_reads_nothing_that_tells_a_length() -> None:
