@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster_exp.core.groups import TargetGroup
-from cluster_exp.core.placement import Layout, Placed, Placement, place
+from cluster_exp.core.placement import ClusterTrial, Layout, Placed, Placement, place
 from cluster_exp.core.placer import PLACED, STAYS, WAITS
 from cluster_exp.core.places import Nodes, Places
 from cluster_exp.core.pool import Bytes
@@ -45,7 +45,9 @@ def reconcile(
     at = jobs.int_column("place")[wanted.jobs]
     if jobs.leaving:
         at[jobs.int_column("status")[wanted.jobs] == JobStatus.PREEMPTING] = -1
-    single = wanted.jobs.size == wanted.start.size - 1
+    single = wanted.single
+    if single and _all_run(at, wanted, jobs, nodes, placement, plan):
+        return Difference([], [], [])
     present = at if single else _present(wanted, at)
     num_gpu = jobs.int_column("num_gpu")[wanted.jobs[wanted.start[:-1]]]
     gpus = _place(plan, wanted, num_gpu, present, nodes, places, placement)
@@ -59,6 +61,18 @@ def reconcile(
     stopped = [slot for slot in holding[~stays[holding]].tolist() if slot not in jobs.leaving]
     targets = [gpus.target(plan.groups[i], i) for i in np.flatnonzero(runs & ~same).tolist()]
     return Difference(targets, _moved(targets, jobs), stopped)
+
+
+def _all_run(
+    at: IntColumn, wanted: GroupColumns, jobs: JobTable, nodes: Nodes, placement: Placement, plan: Plan
+) -> bool:
+    """Whether the plan is just what runs: who holds GPUs, each alone. Then everybody stays."""
+    if plan.pinned or jobs.leaving or at.size != len(jobs.holders) or (at.size and at.min() < 0):
+        return False
+    if (jobs.int_column("mates")[wanted.jobs] != 1).any() or jobs.int_column("offset")[wanted.jobs].any():
+        return False
+    num_gpu = jobs.int_column("num_gpu")[wanted.jobs]
+    return bool(ClusterTrial(nodes.layout.pool(), placement.admission).take_many(num_gpu).all())
 
 
 def _moved(targets: Sequence[TargetGroup], jobs: JobTable) -> list[int]:

@@ -36,6 +36,7 @@ class GroupColumns:
     offsets: IntColumn  # by member
     start: IntColumn  # one more element than groups
     placed: bool = False  # whether a group states its allotments itself
+    single: bool = False  # whether every group has just one member, with offset 0
 
     @property
     def size(self) -> IntColumn:
@@ -73,7 +74,8 @@ class GroupRows(Sequence[GroupPlan]):
 
 def single_jobs(jobs: IntColumn, reason: Callable[[int], str]) -> GroupRows:
     """Groups of one job each."""
-    return GroupRows(GroupColumns(jobs, np.zeros(jobs.size, np.int64), np.arange(jobs.size + 1)), reason)
+    columns = GroupColumns(jobs, np.zeros(jobs.size, np.int64), np.arange(jobs.size + 1), single=True)
+    return GroupRows(columns, reason)
 
 
 def columns_of(groups: Sequence[GroupPlan]) -> GroupColumns:
