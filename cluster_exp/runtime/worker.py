@@ -14,7 +14,7 @@ import grpc.aio
 
 from cluster_exp.protocol.messages import PROTOCOL_VERSION, Registration, Welcome
 from cluster_exp.runtime import codec, fields
-from cluster_exp.runtime.agent import NodeAgent
+from cluster_exp.runtime.agent import MakeLauncher, NodeAgent
 from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.launchers import SubprocessJobLauncher
 from cluster_exp.runtime.outbox import Outbox
@@ -57,15 +57,19 @@ class WorkerRefusedError(RuntimeError):
 class Worker:
     """One node's side of the runtime."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, make_launcher: MakeLauncher | None = None) -> None:
+        """`make_launcher` starts trainers in another way than as processes of this machine."""
         self._config = config
         self.stopping = asyncio.Event()  # told to leave
         self._channel = grpc.aio.insecure_channel(config.master, options=CHANNEL_OPTIONS)
         self._master = MasterServiceStub(self._channel)
         self._outbox = Outbox(config.node, "")
-        launcher = SubprocessJobLauncher(config.log_dir, config.node)
         self._agent = NodeAgent(
-            launcher, lambda report: self._outbox.add(report), config.host, config.grace_s, config.scratch
+            make_launcher or (lambda hear: SubprocessJobLauncher(config.log_dir, config.node)),
+            lambda report: self._outbox.add(report),
+            config.host,
+            config.grace_s,
+            config.scratch,
         )
 
     def stop(self) -> None:
