@@ -42,6 +42,13 @@ from cluster_exp.runtime.timetable import Timetable
 _QUEUE_LIMIT = 10_000
 _PROGRESS_WALL_S = 0.5
 _MAX_WAIT_S = 0.5
+_LEASE_CHECKS_S = 0.02  # wall time between two looks at the leases, for a lease of 1 s
+_MIN_REPORT_INTERVAL_S = 0.2
+_MAX_REPORT_INTERVAL_S = 0.95  # a report is at most 1 s old
+_BATCHES_PER_S = 1000  # that a master takes without trouble
+_SHORT_PLAN_S = 0.02  # wall time of a plan that needs no rest after it
+_MAX_REST_S = 1.0  # wall time between a plan and the next one
+_REST_PER_PLAN = 3.0  # a plan that takes long is followed by a rest of three times as long, for calls and orders
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -54,7 +61,7 @@ class MasterConfig:
     time_scale: float  # simulated seconds per second
     interval_s: float = 0.0  # simulated seconds between rounds; 0 = plan whenever something changed
     bind: str = "127.0.0.1:0"  # port 0 = the system chooses
-    report_interval_s: float = 0.2  # wall time between a worker's batches
+    report_interval_s: float | None = None  # wall time between a worker's batches; None = by the number of workers
     lease_s: float = 10.0  # wall time after which a silent worker counts as lost
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended
@@ -69,6 +76,11 @@ class LiveProgress:
     running: int  # jobs that hold GPUs
     ended: int
     total: int  # jobs of the trace and those submitted so far
+
+
+def report_interval_s(num_workers: int) -> float:
+    """Wall seconds between a worker's batches of progress: the more workers, the longer, up to about a second."""
+    return min(_MAX_REPORT_INTERVAL_S, max(_MIN_REPORT_INTERVAL_S, num_workers / _BATCHES_PER_S))
 
 
 class Master:
@@ -90,6 +102,9 @@ class Master:
         self._dispatcher = Dispatcher(self.board.specs, config.time_scale)
         self._submissions = Submissions()
         self._timetable = Timetable((), config.interval_s)
+        self._report_interval_s = config.report_interval_s or report_interval_s(len(config.cluster.nodes))
+        self._next_lease_check_s = -math.inf  # wall time
+        self._rested_s = -math.inf  # wall time from which on it may plan again
         self._on_progress = on_progress
         self._told_progress_s = -math.inf
         self._last_s = 0.0
@@ -152,7 +167,7 @@ class Master:
 
     def _timeout_s(self) -> float:
         if self._changed and not self._config.interval_s:
-            return 0.0
+            return max(0.0, self._rested_s - time.monotonic())
         at_s = self._timetable.next_s(busy=self.board.num_live > 0)
         return min(_MAX_WAIT_S, self._clock.wall_until_s(at_s))
 
@@ -165,21 +180,35 @@ class Master:
 
     async def _look_at_clock(self) -> None:
         for job in self._timetable.arrivals(self._clock.now_s()):
-            await self._handle(JobArrived(self._time_s(), job))
-        for node in self.roster.lapsed(time.monotonic()):
-            await self._lose(node, f"silent for {self._config.lease_s:g} s")
-        if self._timetable.plan_due(self._clock.now_s(), self._changed):
+            self._handle(JobArrived(self._time_s(), job))
+        await self._check_leases(time.monotonic())
+        if time.monotonic() >= self._rested_s and self._timetable.plan_due(self._clock.now_s(), self._changed):
             self._changed = False
-            await self._handle(PlanDue(self._time_s()))
+            await self._plan()
         self._tell_progress()
 
-    async def _handle(self, event: Event) -> None:
-        """Gives the core one event; planning happens in a thread, so that calls are still answered."""
-        if isinstance(event, PlanDue):
-            actions = await asyncio.to_thread(self._session.handle, event)
-        else:
-            actions = self._session.handle(event)
-            self._changed |= not isinstance(event, Progressed | JobStarted)
+    async def _check_leases(self, wall_s: float) -> None:
+        if wall_s < self._next_lease_check_s:
+            return
+        self._next_lease_check_s = wall_s + _LEASE_CHECKS_S * self._config.lease_s
+        for node in self.roster.lapsed(wall_s):
+            await self._lose(node, f"silent for {self._config.lease_s:g} s")
+
+    async def _plan(self) -> None:
+        """Plans in a thread, so that calls are still received, and rests after a plan that took long."""
+        event = PlanDue(self._time_s())
+        began_s = time.monotonic()
+        actions = await asyncio.to_thread(self._session.handle, event)
+        ended_s = time.monotonic()
+        self._rested_s = ended_s + min(_MAX_REST_S, _REST_PER_PLAN * max(0.0, ended_s - began_s - _SHORT_PLAN_S))
+        self._carry_out_all(event, actions)
+
+    def _handle(self, event: Event) -> None:
+        """Gives the core one event."""
+        self._changed |= not isinstance(event, Progressed | JobStarted)
+        self._carry_out_all(event, self._session.handle(event))
+
+    def _carry_out_all(self, event: Event, actions: Sequence[Action]) -> None:
         self.board.note(event, actions)
         for action in actions:
             self._carry_out(action)
@@ -219,7 +248,7 @@ class Master:
             case calls.Cancel(job_id=job_id):
                 if job_id not in self.board.views:
                     raise Refused(RefusalKind.NOT_FOUND, f"there is no job {job_id}")
-                await self._handle(CancelRequested(self._time_s(at_s), job_id))
+                self._handle(CancelRequested(self._time_s(at_s), job_id))
                 _settle(call.reply, None)
             case calls.QueryJobs(job_ids=job_ids):
                 views = self.board.views
@@ -242,12 +271,12 @@ class Master:
             )
             self._dispatcher.connect(node, offer, trouble)
             _log.info("node=%s worker=%s registered", offer.node, offer.worker_address)
-            await self._handle(WorkerJoined(self._time_s(at_s), node, self.roster.spec(node)))
+            self._handle(WorkerJoined(self._time_s(at_s), node, self.roster.spec(node)))
         config = self._config
         welcome = Welcome(
             node,
             config.time_scale,
-            config.report_interval_s,
+            self._report_interval_s,
             config.lease_s,
             config.turns,
             config.stage_logs,
@@ -265,7 +294,7 @@ class Master:
         for event in outcome.events:
             if isinstance(event, JobFailed):
                 _log.warning("job=%s generation=%d failed: %s", event.job_id, event.generation, event.reason)
-            await self._handle(event)
+            self._handle(event)
         self._dispatcher.send(outcome.orders)
 
     async def _submit(self, call: calls.Submit) -> None:
@@ -274,18 +303,18 @@ class Master:
             _settle(call.reply, known_s)
             return
         num_gpu = self._config.cluster.num_gpu
-        taken = self.board.views.keys() | {job.job_id for job in self._timetable.to_come}
+        to_come = {job.job_id for job in self._timetable.to_come}
         for job in call.jobs:
             if job.num_gpu > num_gpu:
                 raise Refused(
                     RefusalKind.INVALID, f"job {job.job_id} asks for {job.num_gpu} GPUs, the cluster has {num_gpu}"
                 )
-            if job.job_id in taken:
+            if job.job_id in self.board.views or job.job_id in to_come:
                 raise Refused(RefusalKind.TAKEN, f"there is a job {job.job_id} already")
         now_s = self._time_s()
         self._submissions.add(call.request_id, call.jobs, now_s)
         for job in call.jobs:
-            await self._handle(JobArrived(now_s, replace(job, submit_s=now_s)))
+            self._handle(JobArrived(now_s, replace(job, submit_s=now_s)))
         _settle(call.reply, now_s)
 
     async def _order_refused(self, call: calls.OrderRefused, at_s: float) -> None:
@@ -303,7 +332,7 @@ class Master:
             _log.warning("node=%s lost: %s", self.roster.spec(node).name, reason)
             self.roster.drop(node)
             self._dispatcher.disconnect(node)
-            await self._handle(WorkerLost(self._time_s(), node, reason))
+            self._handle(WorkerLost(self._time_s(), node, reason))
 
     # Showing
 

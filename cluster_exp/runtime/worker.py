@@ -136,7 +136,9 @@ class Worker:
     async def _relay(self, welcome: Welcome) -> None:
         """Sends batches until told to stop, or until the master counts this worker as lost."""
         wait_s = _FIRST_WAIT_S
+        loop = asyncio.get_running_loop()
         while not self.stopping.is_set():
+            sent_s = loop.time()
             batch = self._outbox.batch()
             try:
                 reply = await self._master.Report(codec.batch_to(batch), timeout=_DEADLINE_S)
@@ -149,12 +151,12 @@ class Worker:
                 continue
             wait_s = _FIRST_WAIT_S
             self._outbox.acknowledged(reply.acknowledged)
-            await self._until_due(welcome.report_interval_s)
+            await self._until_due(sent_s + welcome.report_interval_s - loop.time())
 
-    async def _until_due(self, interval_s: float) -> None:
+    async def _until_due(self, wait_s: float) -> None:
         urgent = asyncio.create_task(self._outbox.urgent.wait())
         stopping = asyncio.create_task(self.stopping.wait())
-        _, pending = await asyncio.wait((urgent, stopping), timeout=interval_s, return_when=asyncio.FIRST_COMPLETED)
+        _, pending = await asyncio.wait((urgent, stopping), timeout=max(0.0, wait_s), return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
 
