@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from cluster_exp.protocol.messages import (
     LaunchOrder,
+    Order,
     PreemptOrder,
     ReportKind,
     TrainerReport,
@@ -78,6 +79,16 @@ class NodeAgent:
         """Takes what the master said when this node registered."""
         self._welcome = welcome
         self._turns.use(welcome.turns)
+
+    def carry_out(self, order: Order) -> None:
+        """Does what the master asks for. Raises Refused when that is a launch that cannot be."""
+        match order:
+            case LaunchOrder():
+                self.launch(order)
+            case PreemptOrder():
+                self.preempt(order)
+            case TurnsOrder():
+                self.set_turns(order)
 
     def launch(self, order: LaunchOrder) -> None:
         """Starts this node's part of a job. Raises Refused when it has none or cannot be started."""

@@ -157,7 +157,7 @@ def test_a_failure_on_one_node_stops_the_others_and_fails_the_job_once():
 def test_a_launch_that_a_worker_refuses_fails_the_job():
     async def scenario():
         async with paper_run([], cluster(1), extra=1) as (_, stub, (worker,), memory, running):
-            worker.refuses = grpc.StatusCode.FAILED_PRECONDITION
+            worker.refuses = "not here"
             await stub.SubmitJob(codec.submission_to("r1", [job("a")]), timeout=DEADLINE_S)
             assert await asyncio.wait_for(running, DEADLINE_S)
             (failed,) = memory.of(JobFailed)
