@@ -32,7 +32,12 @@ _DEADLINE_S = 60.0
 _AGAIN_S = 0.2
 _STOP_S = 20.0  # for everybody to leave when told
 _AGAIN = frozenset(
-    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.CANCELLED,  # gRPC's own answer when too many calls wait
+    }
 )
 
 

@@ -25,7 +25,7 @@ FILES_PER_WORKER = 14  # two listeners and an epoll of its turns, gRPC server, a
 _SPARE_FILES = 256
 _START_S = 0.05  # wall time from the launch to the first iteration
 _TELL_S = 0.1
-_GRACE_S = 0.2
+_GRACE_S = 2.0  # a timer hears of a preemption by SIGTERM, after this time
 
 
 @dataclass(frozen=True, slots=True)

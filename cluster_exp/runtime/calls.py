@@ -119,13 +119,19 @@ class CallQueue:
         """Makes a `wait` return."""
         self._filled.set()
 
-    async def wait(self, timeout_s: float) -> list[Arrival[Call]]:
-        """All calls that are there, after at most `timeout_s` wall seconds; possibly none."""
+    async def wait(self, timeout_s: float, gather_s: float = 0.0) -> list[Arrival[Call]]:
+        """All calls that are there, after at most `timeout_s` wall seconds; possibly none.
+
+        Others get `gather_s` wall seconds to join the first one.
+        """
         if not self._calls:
             try:
-                await asyncio.wait_for(self._filled.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._filled.wait()
             except TimeoutError:
                 return []
+        if gather_s:
+            await asyncio.sleep(gather_s)
         self._filled.clear()
         calls = list(self._calls)
         self._calls.clear()

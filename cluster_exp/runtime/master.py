@@ -35,6 +35,7 @@ from cluster_exp.runtime.board import Board
 from cluster_exp.runtime.clock import ScaledClock
 from cluster_exp.runtime.link import Trouble
 from cluster_exp.runtime.orders import Dispatcher
+from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
 from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
 from cluster_exp.runtime.services import SERVER_OPTIONS, MasterServicer
 from cluster_exp.runtime.timetable import Timetable
@@ -42,13 +43,6 @@ from cluster_exp.runtime.timetable import Timetable
 _QUEUE_LIMIT = 10_000
 _PROGRESS_WALL_S = 0.5
 _MAX_WAIT_S = 0.5
-_LEASE_CHECKS_S = 0.02  # wall time between two looks at the leases, for a lease of 1 s
-_MIN_REPORT_INTERVAL_S = 0.2
-_MAX_REPORT_INTERVAL_S = 0.95  # a report is at most 1 s old
-_BATCHES_PER_S = 1000  # that a master takes without trouble
-_SHORT_PLAN_S = 0.02  # wall time of a plan that needs no rest after it
-_MAX_REST_S = 1.0  # wall time between a plan and the next one
-_REST_PER_PLAN = 3.0  # a plan that takes long is followed by a rest of three times as long, for calls and orders
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -78,11 +72,6 @@ class LiveProgress:
     total: int  # jobs of the trace and those submitted so far
 
 
-def report_interval_s(num_workers: int) -> float:
-    """Wall seconds between a worker's batches of progress: the more workers, the longer, up to about a second."""
-    return min(_MAX_REPORT_INTERVAL_S, max(_MIN_REPORT_INTERVAL_S, num_workers / _BATCHES_PER_S))
-
-
 class Master:
     """Registers workers, feeds events to the core and carries out its actions."""
 
@@ -96,15 +85,19 @@ class Master:
         self.board = Board()
         self.roster = Roster(config.cluster, config.lease_s)
         self._config = config
+        self._num_gpu = config.cluster.num_gpu
         self._session = Session(core, recorder)
         self._clock = ScaledClock(config.time_scale)
         self._calls = calls.CallQueue(_QUEUE_LIMIT)
         self._dispatcher = Dispatcher(self.board.specs, config.time_scale)
         self._submissions = Submissions()
         self._timetable = Timetable((), config.interval_s)
-        self._report_interval_s = config.report_interval_s or report_interval_s(len(config.cluster.nodes))
-        self._next_lease_check_s = -math.inf  # wall time
-        self._rested_s = -math.inf  # wall time from which on it may plan again
+        num_workers = len(config.cluster.nodes)
+        self._report_interval_s = config.report_interval_s or report_interval_s(num_workers)
+        self._gather_s = gather_s(num_workers)
+        self._progress: dict[str, float] = {}  # remaining iterations that the core was not told yet
+        self._lease_checks = LeaseChecks(config.lease_s)
+        self._pace = PlanPace()
         self._on_progress = on_progress
         self._told_progress_s = -math.inf
         self._last_s = 0.0
@@ -167,40 +160,39 @@ class Master:
 
     def _timeout_s(self) -> float:
         if self._changed and not self._config.interval_s:
-            return max(0.0, self._rested_s - time.monotonic())
+            return self._pace.wait_s(time.monotonic())
         at_s = self._timetable.next_s(busy=self.board.num_live > 0)
         return min(_MAX_WAIT_S, self._clock.wall_until_s(at_s))
 
     async def _take_calls(self, timeout_s: float) -> None:
-        for arrival in await self._calls.wait(timeout_s):
+        for arrival in await self._calls.wait(timeout_s, self._gather_s):
             try:
                 await self._take(arrival.what, arrival.at_s)
             except Refused as refused:
                 _refuse(arrival.what, refused)
+        self._tell_core_progress()
 
     async def _look_at_clock(self) -> None:
         for job in self._timetable.arrivals(self._clock.now_s()):
             self._handle(JobArrived(self._time_s(), job))
         await self._check_leases(time.monotonic())
-        if time.monotonic() >= self._rested_s and self._timetable.plan_due(self._clock.now_s(), self._changed):
+        rested = not self._pace.wait_s(time.monotonic())
+        if rested and self._timetable.plan_due(self._clock.now_s(), self._changed):
             self._changed = False
             await self._plan()
         self._tell_progress()
 
     async def _check_leases(self, wall_s: float) -> None:
-        if wall_s < self._next_lease_check_s:
-            return
-        self._next_lease_check_s = wall_s + _LEASE_CHECKS_S * self._config.lease_s
-        for node in self.roster.lapsed(wall_s):
-            await self._lose(node, f"silent for {self._config.lease_s:g} s")
+        if self._lease_checks.due(wall_s):
+            for node in self.roster.lapsed(wall_s):
+                await self._lose(node, f"silent for {self._config.lease_s:g} s")
 
     async def _plan(self) -> None:
         """Plans in a thread, so that calls are still received, and rests after a plan that took long."""
         event = PlanDue(self._time_s())
         began_s = time.monotonic()
         actions = await asyncio.to_thread(self._session.handle, event)
-        ended_s = time.monotonic()
-        self._rested_s = ended_s + min(_MAX_REST_S, _REST_PER_PLAN * max(0.0, ended_s - began_s - _SHORT_PLAN_S))
+        self._pace.planned(began_s, time.monotonic())
         self._carry_out_all(event, actions)
 
     def _handle(self, event: Event) -> None:
@@ -292,17 +284,29 @@ class Master:
     async def _take_reports(self, node: int, reports: tuple[TrainerReport, ...], at_s: float) -> None:
         outcome = self._dispatcher.gangs.report(node, reports, self._time_s(at_s))
         for event in outcome.events:
+            if isinstance(event, Progressed):
+                self._progress.update(zip(event.job_ids, event.remaining_iterations, strict=True))
+                continue
+            if not isinstance(event, JobStarted):
+                self._tell_core_progress()  # what a job did counts when it leaves
             if isinstance(event, JobFailed):
                 _log.warning("job=%s generation=%d failed: %s", event.job_id, event.generation, event.reason)
             self._handle(event)
         self._dispatcher.send(outcome.orders)
+
+    def _tell_core_progress(self) -> None:
+        """Makes one event of the progress that several workers reported."""
+        if self._progress:
+            event = Progressed(self._time_s(self._last_s), tuple(self._progress), tuple(self._progress.values()))
+            self._progress.clear()
+            self._handle(event)
 
     async def _submit(self, call: calls.Submit) -> None:
         known_s = self._submissions.known(call.request_id, call.jobs)
         if known_s is not None:
             _settle(call.reply, known_s)
             return
-        num_gpu = self._config.cluster.num_gpu
+        num_gpu = self._num_gpu
         to_come = {job.job_id for job in self._timetable.to_come}
         for job in call.jobs:
             if job.num_gpu > num_gpu:
