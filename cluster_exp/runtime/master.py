@@ -190,10 +190,13 @@ class Master:
     async def _plan(self) -> None:
         """Plans in a thread, so that calls are still received, and rests after a plan that took long."""
         event = PlanDue(self._time_s())
-        began_s = time.monotonic()
-        actions = await asyncio.to_thread(self._session.handle, event)
-        self._pace.planned(began_s, time.monotonic())
+        actions, cpu_s = await asyncio.to_thread(self._handle_timed, event)
+        self._pace.planned(cpu_s, time.monotonic())
         self._carry_out_all(event, actions)
+
+    def _handle_timed(self, event: Event) -> tuple[list[Action], float]:
+        began_s = time.thread_time()
+        return self._session.handle(event), time.thread_time() - began_s
 
     def _handle(self, event: Event) -> None:
         """Gives the core one event."""
@@ -238,13 +241,12 @@ class Master:
             case calls.Submit():
                 await self._submit(call)
             case calls.Cancel(job_id=job_id):
-                if job_id not in self.board.views:
+                if job_id not in self.board:
                     raise Refused(RefusalKind.NOT_FOUND, f"there is no job {job_id}")
                 self._handle(CancelRequested(self._time_s(at_s), job_id))
                 _settle(call.reply, None)
             case calls.QueryJobs(job_ids=job_ids):
-                views = self.board.views
-                found = [views[name] for name in job_ids if name in views] if job_ids else list(views.values())
+                found = self.board.views(job_ids or self.board.job_ids)
                 _settle(call.reply, (self._time_s(), found))
             case calls.QueryCluster():
                 _settle(call.reply, (self._time_s(), self._node_views()))
@@ -313,7 +315,7 @@ class Master:
                 raise Refused(
                     RefusalKind.INVALID, f"job {job.job_id} asks for {job.num_gpu} GPUs, the cluster has {num_gpu}"
                 )
-            if job.job_id in self.board.views or job.job_id in to_come:
+            if job.job_id in self.board or job.job_id in to_come:
                 raise Refused(RefusalKind.TAKEN, f"there is a job {job.job_id} already")
         now_s = self._time_s()
         self._submissions.add(call.request_id, call.jobs, now_s)
@@ -367,7 +369,7 @@ class Master:
         board = self.board
         to_come = sum(1 for _ in self._timetable.to_come)
         running = board.num_live - board.counts[JobStatus.PENDING]
-        arrived = len(board.views)
+        arrived = board.num_arrived
         self._on_progress(LiveProgress(self._time_s(), arrived, running, board.num_ended, arrived + to_come))
 
 

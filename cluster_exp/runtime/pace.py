@@ -8,9 +8,9 @@ _BATCHES_PER_S = 1000  # that a master takes without trouble
 _GATHER_S = 20e-6  # for each worker
 _MIN_GATHER_S = 1e-3  # less is not worth a pause
 _LEASE_CHECKS = 50  # within a lease
-_SHORT_PLAN_S = 0.02  # a plan that needs no rest after it
+_SHORT_PLAN_S = 0.02  # CPU time of a plan that needs no rest after it
 _REST_PER_PLAN = 3.0
-_MAX_REST_S = 1.0
+_MAX_REST_S = 0.5
 
 
 def report_interval_s(num_workers: int) -> float:
@@ -45,10 +45,9 @@ class PlanPace:
     def __init__(self) -> None:
         self._rested_s = -math.inf
 
-    def planned(self, began_s: float, ended_s: float) -> None:
-        """Notes a plan, in wall seconds of the caller's clock."""
-        rest_s = _REST_PER_PLAN * max(0.0, ended_s - began_s - _SHORT_PLAN_S)
-        self._rested_s = ended_s + min(_MAX_REST_S, rest_s)
+    def planned(self, cpu_s: float, now_s: float) -> None:
+        """Notes a plan that took `cpu_s` of CPU time and ended now, in wall seconds of the caller's clock."""
+        self._rested_s = now_s + min(_MAX_REST_S, _REST_PER_PLAN * max(0.0, cpu_s - _SHORT_PLAN_S))
 
     def wait_s(self, now_s: float) -> float:
         """Wall seconds until the next plan may begin."""

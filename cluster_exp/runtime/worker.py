@@ -160,15 +160,16 @@ class Worker:
         Ends when told to stop. Raises AioRpcError when the call broke off, TimeoutError when no answer comes.
         """
         loop = asyncio.get_running_loop()
+        due_s = loop.time()
         while not self.stopping.is_set():
-            sent_s = loop.time()
+            due_s = min(due_s, loop.time()) + interval_s  # being late once does not make the next one late
             async with asyncio.timeout(_DEADLINE_S):
                 await call.write(codec.batch_to(self._outbox.batch()))
                 reply = await call.read()
             if not isinstance(reply, ReportReply):
                 raise TimeoutError("the master hung up")
             yield reply.acknowledged
-            await self._until_due(sent_s + interval_s - loop.time())
+            await self._until_due(due_s - loop.time())
         await call.done_writing()
 
     async def _until_due(self, wait_s: float) -> None:
