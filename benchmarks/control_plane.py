@@ -4,8 +4,8 @@ Jobs of one GPU are submitted one by one at a fixed rate. They fill the cluster,
 iteration each in every second; as they end, the other jobs take their places. No job is submitted while all GPUs are
 taken, so the time from its submission to its launch is the control plane's alone.
 
-Exit codes: 0 every job is accounted for, 1 one is not or the run broke down, 2 the machine or the options do not allow
-it, 130 stopped by Ctrl-C.
+Exit codes: 0 every job is accounted for, 1 one is not or the run broke down, 2 the options or the limit of open files
+do not allow it, 130 stopped by Ctrl-C.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except RunError as error:
             sys.stderr.write(f"error: {error}\n")
             return 1
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, KeyboardInterrupt):
             sys.stderr.write("stopped\n")
             return 130
 

@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +15,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from control_plane_kit.hosts import HostPlan, News, host_main
-from control_plane_kit.master import Address, MasterPlan, Sample, master_main
 
 from cluster_exp.domain.cluster import ClusterSpec, NodeSpec
 from cluster_exp.domain.job import JobSpec
@@ -23,14 +22,17 @@ from cluster_exp.domain.profile import StageProfile
 from cluster_exp.runtime import codec
 from cluster_exp.runtime.rpc.master_pb2_grpc import MasterServiceStub
 from cluster_exp.runtime.services import CHANNEL_OPTIONS
+from control_plane_kit.hosts import HostPlan, News, host_main
+from control_plane_kit.master import Address, MasterPlan, Sample, master_main
 
 ITERATION_S = 0.8  # a little less than workers wait between reports: each report has news of each job
 LATE_JOB_S = 4.0  # how long a job runs that takes the place of an earlier one
-_MARGIN_S = 3.0  # for the last of the first jobs to start
+_MARGIN_S = 2.0  # for the last of the first jobs to start
+_LATE = 0.15  # how much longer than planned it may take to submit them all
 _PROFILE = StageProfile(ITERATION_S, 0.1, 0.2, 0.4, 0.1)
 _DEADLINE_S = 60.0
 _AGAIN_S = 0.2
-_STOP_S = 20.0  # for everybody to leave when told
+_STOP_S = 10.0  # for everybody to leave when told
 _AGAIN = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -65,7 +67,8 @@ class Size:
     @property
     def first_iterations(self) -> int:
         """Iterations of the jobs that fill the cluster: enough to run together for `seconds`."""
-        return round((self.together / self.rate + _MARGIN_S + self.seconds) / ITERATION_S)
+        fill_s = (1 + _LATE) * self.together / self.rate + _MARGIN_S
+        return round((fill_s + self.seconds) / ITERATION_S)
 
 
 @dataclass(slots=True)
@@ -94,7 +97,6 @@ class Driver:
         self._trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._ready = asyncio.Event()
         self._room = asyncio.Semaphore(size.workers * size.gpus)  # free GPUs
-        self._master: BaseProcess | None = None
         self._gone = asyncio.Event()
 
     async def run(self) -> None:
@@ -113,7 +115,7 @@ class Driver:
         names = [f"n{i}" for i in range(size.workers)]
         cluster = ClusterSpec(tuple(NodeSpec(name, size.gpus) for name in names))
         plan = MasterPlan(cluster, size.jobs, size.policy, self._folder / "run", self._profile, os.getpid())
-        self._master = self._spawn("master", master_main, plan)
+        self._spawn("master", master_main, plan)
         address = await self._address
         for i in range(size.hosts):
             host = HostPlan(address, tuple(names[i :: size.hosts]), size.gpus, self._folder, os.getpid())
@@ -160,15 +162,18 @@ class Driver:
 
     # What the others say
 
-    def _spawn(self, name: str, target: Callable[..., None], plan: object) -> BaseProcess:
+    def _spawn(self, name: str, target: Callable[..., None], plan: object) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=target, args=(plan, theirs), name=name)
-        process.start()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for this process only
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
         self._processes.append(process)
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read, ours, process)
-        return process
 
     def _read(self, pipe: Connection, process: BaseProcess) -> None:
         try:
@@ -213,12 +218,12 @@ class Driver:
 
     @contextmanager
     def _stopping_all(self) -> Iterator[None]:
-        """Whatever happens in the block, all processes are gone after it: the master tells the workers to leave."""
+        """Whatever happens in the block, all processes are gone after it."""
         try:
             yield
         finally:
-            if self._master is not None and self._master.is_alive():
-                self._master.terminate()
+            for process in self._processes:
+                process.terminate()
             deadline_s = time.monotonic() + _STOP_S
             for process in self._processes:
                 process.join(max(0.0, deadline_s - time.monotonic()))

@@ -18,7 +18,6 @@ from cluster_exp.runtime.turn_server import (
     TrainerStopped,
 )
 from cluster_exp.runtime.worker import Worker, WorkerConfig, WorkerRefusedError
-
 from control_plane_kit.process import leave_with_parent, raise_open_files
 
 FILES_PER_WORKER = 14  # two listeners and an epoll of its turns, gRPC server, a connection each way, and pipes
@@ -155,8 +154,7 @@ async def _serve(plan: HostPlan, pipe: Connection) -> None:
         for node in plan.nodes
     ]
     loop = asyncio.get_running_loop()
-    for worker in workers:
-        loop.add_signal_handler(signal.SIGTERM, lambda: [one.stop() for one in workers])
+    loop.add_signal_handler(signal.SIGTERM, lambda: [worker.stop() for worker in workers])
     tasks = [asyncio.create_task(worker.run()) for worker in workers]
     everything = asyncio.gather(*tasks)
     while not everything.done():

@@ -21,7 +21,6 @@ from cluster_exp.policies.registry import make_policy
 from cluster_exp.results.journal import Detail
 from cluster_exp.results.run_directory import RunDirectory
 from cluster_exp.runtime.master import Master, MasterConfig
-
 from control_plane_kit.process import leave_with_parent, peak_memory_mib, raise_open_files
 
 _SAMPLE_S = 0.25

@@ -14,7 +14,7 @@ class LimitError(RuntimeError):
 
 
 def raise_open_files(needed: int) -> None:
-    """Allows this process `needed` open files. Raises LimitError when the hard limit is lower and cannot be raised."""
+    """Allows this process `needed` open files. Raises LimitError when the hard limit cannot be raised to that."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
@@ -29,8 +29,7 @@ def raise_open_files(needed: int) -> None:
 
 
 def leave_with_parent(parent_pid: int) -> None:
-    """Ctrl-C is the parent's affair; when the parent dies this process gets SIGKILL."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """From now on this process gets SIGKILL when its parent dies."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         raise SystemExit(1)

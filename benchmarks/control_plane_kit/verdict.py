@@ -5,19 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from control_plane_kit.driver import Log, Size
-from control_plane_kit.master import Sample
 
 from cluster_exp.domain.job import JobStatus
 from cluster_exp.results.job_table import read_job_table
 from cluster_exp.results.run_directory import JOBS_FILE
+from control_plane_kit.driver import Log, Size
+from control_plane_kit.master import Sample
 
 P99_TARGET_S = 2.0
 CORE_TARGET = 1.0  # seconds of CPU per second: more than one core cannot be used by one loop
 
 
 def accounted(size: Size, log: Log, run: Path) -> list[str]:
-    """What is wrong with the jobs, one line each kind; nothing when each was launched, did its work and is recorded."""
+    """What is wrong with the jobs, a line a kind; nothing when each was launched, did its work and is recorded."""
     expected = {f"job-{i}" for i in range(size.jobs)}
     rows = read_job_table(run / JOBS_FILE)
     times = Counter(row.job_id for row in rows)
@@ -34,7 +34,9 @@ def accounted(size: Size, log: Log, run: Path) -> list[str]:
 
 def table(size: Size, log: Log) -> list[str]:
     """The lines to print."""
-    waits_s = np.array([log.launched_s[job_id] - due_s for job_id, due_s in log.due_s.items() if job_id in log.launched_s])
+    waits_s = np.array(
+        [log.launched_s[job_id] - due_s for job_id, due_s in log.due_s.items() if job_id in log.launched_s]
+    )
     full_s = max(list(log.launched_s.values())[: size.together]) if log.launched_s else 0.0
     fill = between(log.samples, min(log.due_s.values()), full_s)
     busy = between(log.samples, full_s + 1.0, log.first_end_s)
@@ -59,7 +61,12 @@ def table(size: Size, log: Log) -> list[str]:
 def busy_rows(size: Size, busy: Sample) -> Iterator[tuple[str, str, str, str]]:
     """Rows about the time in which all run."""
     reports = busy.reports / busy.at_s
-    yield ("  running together for", f">= {size.seconds:g} s", f"{busy.at_s:.1f} s", met(busy.at_s >= 0.9 * size.seconds))
+    yield (
+        "  running together for",
+        f">= {size.seconds:g} s",
+        f"{busy.at_s:.1f} s",
+        met(busy.at_s >= 0.9 * size.seconds),
+    )
     yield ("reports a second at the master", f">= {size.together}", f"{reports:.0f}", met(reports >= size.together))
     cpu = busy.cpu_s / busy.at_s
     yield ("master's CPU, seconds per second", f"<= {CORE_TARGET:g}", f"{cpu:.2f}", met(cpu <= CORE_TARGET))

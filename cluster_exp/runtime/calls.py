@@ -77,6 +77,12 @@ class WorkerSilent:
     reason: str
 
 
+def refuse(call: "Call", refused: Refused) -> None:
+    """Turns a call down, if somebody waits for its answer."""
+    if not isinstance(call, OrderRefused | WorkerSilent) and not call.reply.done():
+        call.reply.set_exception(refused)
+
+
 Call = Register | Report | Submit | Cancel | QueryJobs | QueryCluster | OrderRefused | WorkerSilent
 
 
@@ -95,6 +101,7 @@ class CallQueue:
         self._limit = limit
         self._calls: deque[Arrival[Call]] = deque()
         self._filled = asyncio.Event()
+        self._closed: str | None = None  # why it takes nothing more
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -103,8 +110,10 @@ class CallQueue:
         """Appends a call.
 
         Raises:
-            Refused: BUSY, when the queue is full.
+            Refused: BUSY, when the queue is full or closed.
         """
+        if self._closed is not None:
+            raise Refused(RefusalKind.BUSY, self._closed)
         if len(self._calls) >= self._limit:
             raise Refused(RefusalKind.BUSY, f"{self._limit} requests are waiting; try again in a second")
         self._calls.append(Arrival(at_s, call))
@@ -114,6 +123,13 @@ class CallQueue:
         """Appends the runtime's own news, for which there is always room: there is one at most per order."""
         self._calls.append(Arrival(at_s, call))
         self._filled.set()
+
+    def close(self, why: str) -> None:
+        """Refuses the calls that are there and all that come."""
+        self._closed = why
+        for arrival in self._calls:
+            refuse(arrival.what, Refused(RefusalKind.BUSY, why))
+        self._calls.clear()
 
     def nudge(self) -> None:
         """Makes a `wait` return."""

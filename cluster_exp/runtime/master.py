@@ -146,8 +146,7 @@ class Master:
 
     async def close(self, reason: str) -> None:
         """Tells the workers to leave and stops listening."""
-        for arrival in await self._calls.wait(0):
-            _refuse(arrival.what, Refused(RefusalKind.PRECONDITION, "the master is leaving"))
+        self._calls.close("the master is leaving")
         await self._dispatcher.shutdown(reason)
         if self._server is not None:
             await self._server.stop(grace=0.2)
@@ -169,7 +168,7 @@ class Master:
             try:
                 await self._take(arrival.what, arrival.at_s)
             except Refused as refused:
-                _refuse(arrival.what, refused)
+                calls.refuse(arrival.what, refused)
         self._tell_core_progress()
 
     async def _look_at_clock(self) -> None:
@@ -377,10 +376,3 @@ def _settle(reply: asyncio.Future[_T], value: _T) -> None:
     """Answers a call whose asker may be gone."""
     if not reply.done():
         reply.set_result(value)
-
-
-def _refuse(call: calls.Call, refused: Refused) -> None:
-    if isinstance(call, calls.OrderRefused | calls.WorkerSilent):
-        return
-    if not call.reply.done():
-        call.reply.set_exception(refused)

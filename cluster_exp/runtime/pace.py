@@ -7,7 +7,7 @@ _MAX_REPORT_INTERVAL_S = 0.95  # a report is at most 1 s old
 _BATCHES_PER_S = 1000  # that a master takes without trouble
 _GATHER_S = 20e-6  # for each worker
 _MIN_GATHER_S = 1e-3  # less is not worth a pause
-_LEASE_CHECKS = 50  # within a lease
+_LEASE_CHECKS = 50  # looks at the leases within one of them
 _SHORT_PLAN_S = 0.02  # CPU time of a plan that needs no rest after it
 _REST_PER_PLAN = 3.0
 _MAX_REST_S = 0.5
@@ -25,17 +25,25 @@ def gather_s(num_workers: int) -> float:
 
 
 class LeaseChecks:
-    """When to look at the leases again: not at every turn of the loop."""
+    """When to judge leases: not at every turn of the loop, and not when it was the master that did not listen."""
 
     def __init__(self, lease_s: float) -> None:
-        self._every_s = lease_s / _LEASE_CHECKS
+        self._lease_s = lease_s
+        self._looked_s = math.inf
         self._next_s = -math.inf
 
     def due(self, now_s: float) -> bool:
-        """Whether it is time, in wall seconds of the caller's clock."""
+        """Whether it is time, in wall seconds of the caller's clock.
+
+        After half a lease without a call the workers get a whole lease to be heard.
+        """
+        held_up = now_s - self._looked_s > self._lease_s / 2
+        self._looked_s = now_s
+        if held_up:
+            self._next_s = now_s + self._lease_s
         if now_s < self._next_s:
             return False
-        self._next_s = now_s + self._every_s
+        self._next_s = now_s + self._lease_s / _LEASE_CHECKS
         return True
 
 
