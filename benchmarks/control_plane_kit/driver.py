@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -26,7 +27,7 @@ from control_plane_kit.hosts import HostPlan, News, host_main
 from control_plane_kit.master import Address, MasterPlan, Sample, master_main
 
 ITERATION_S = 0.8  # a little less than workers wait between reports: each report has news of each job
-LATE_JOB_S = 4.0  # how long a job runs that takes the place of an earlier one
+LATE_JOB_S = 2.4  # how long a job runs that takes the place of an earlier one
 _MARGIN_S = 2.0  # for the last of the first jobs to start
 _LATE = 0.15  # how much longer than planned it may take to submit them all
 _PROFILE = StageProfile(ITERATION_S, 0.1, 0.2, 0.4, 0.1)
@@ -166,6 +167,7 @@ class Driver:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=target, args=(plan, theirs), name=name)
+        resource_tracker.ensure_running()  # later it would unblock what is blocked here
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for this process only
         try:
             process.start()
