@@ -96,7 +96,7 @@ class Master:
         self._report_interval_s = config.report_interval_s or report_interval_s(num_workers)
         self._gather_s = gather_s(num_workers)
         self._progress: dict[str, float] = {}  # remaining iterations that the core was not told yet
-        self._lease_checks = LeaseChecks(config.lease_s)
+        self._lease_checks = LeaseChecks(config.lease_s, _MAX_WAIT_S)
         self._pace = PlanPace()
         self._on_progress = on_progress
         self._told_progress_s = -math.inf
@@ -190,7 +190,9 @@ class Master:
         """Plans in a thread, so that calls are still received, and rests after a plan that took long."""
         event = PlanDue(self._time_s())
         actions, cpu_s = await asyncio.to_thread(self._handle_timed, event)
-        self._pace.planned(cpu_s, time.monotonic())
+        now_s = time.monotonic()
+        self._pace.planned(cpu_s, now_s)
+        self._lease_checks.listened(now_s)
         self._carry_out_all(event, actions)
 
     def _handle_timed(self, event: Event) -> tuple[list[Action], float]:

@@ -29,13 +29,20 @@ def test_only_a_plan_that_took_long_is_followed_by_a_rest_and_the_rest_is_bounde
 
 
 def test_leases_are_looked_at_now_and_then():
-    checks = LeaseChecks(10.0)
+    checks = LeaseChecks(10.0, 0.5)
     assert [checks.due(now_s) for now_s in (0.0, 0.1, 0.2, 0.3, 0.4)] == [True, False, True, False, True]
 
 
 def test_a_master_that_was_held_up_blames_no_worker_for_it():
-    checks = LeaseChecks(10.0)
+    checks = LeaseChecks(10.0, 0.5)
     assert checks.due(0.0)
     assert not checks.due(60.0)
     assert not any(checks.due(60.0 + step) for step in range(1, 10))
     assert checks.due(70.1)
+
+
+def test_neither_a_long_plan_nor_an_idle_loop_counts_as_held_up():
+    checks = LeaseChecks(0.8, 0.5)
+    assert [checks.due(0.5 * turn) for turn in range(4)] == [True, True, True, True]
+    checks.listened(60.0)
+    assert checks.due(60.1)
