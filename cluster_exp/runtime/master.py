@@ -43,6 +43,7 @@ from cluster_exp.runtime.timetable import Timetable
 _QUEUE_LIMIT = 10_000
 _PROGRESS_WALL_S = 0.5
 _MAX_WAIT_S = 0.5
+_STOP_GRACE_S = 2.0  # wall time in which workers that were told to leave end their calls
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -149,7 +150,7 @@ class Master:
         self._calls.close("the master is leaving")
         await self._dispatcher.shutdown(reason)
         if self._server is not None:
-            await self._server.stop(grace=0.2)
+            await self._server.stop(_STOP_GRACE_S)
 
     # The loop
 
