@@ -159,10 +159,13 @@ class Master:
         return ended >= total and self._timetable.exhausted and not self.board.num_live and not len(self._calls)
 
     def _timeout_s(self) -> float:
-        if self._changed and not self._config.interval_s:
-            return self._pace.wait_s(time.monotonic())
-        at_s = self._timetable.next_s(busy=self.board.num_live > 0)
-        return min(_MAX_WAIT_S, self._clock.wall_until_s(at_s))
+        """Wall time until something is to be done: a job arrives, or a plan is due and the rest is over."""
+        until_s = self._clock.wall_until_s
+        plan_s = 0.0
+        if not self._changed or self._config.interval_s:
+            plan_s = until_s(self._timetable.next_plan_s(busy=self.board.num_live > 0))
+        plan_s = max(plan_s, self._pace.wait_s(time.monotonic()))
+        return min(_MAX_WAIT_S, until_s(self._timetable.next_arrival_s), plan_s)
 
     async def _take_calls(self, timeout_s: float) -> None:
         for arrival in await self._calls.wait(timeout_s, self._gather_s):
