@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from cluster_exp.runtime.collector import rare_collections
 from cluster_exp.runtime.launchers import LaunchKey, TrainerProcess
 from cluster_exp.runtime.turn_server import (
     TrainerDone,
@@ -136,7 +137,8 @@ def host_main(plan: HostPlan, pipe: Connection) -> None:
     """Runs the workers until the master tells them to leave; tells the parent what happens."""
     leave_with_parent(plan.parent_pid)
     raise_open_files(files_needed(len(plan.nodes)))
-    asyncio.run(_serve(plan, pipe))
+    with rare_collections():
+        asyncio.run(_serve(plan, pipe))
 
 
 def files_needed(workers: int) -> int:

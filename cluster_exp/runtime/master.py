@@ -33,6 +33,7 @@ from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime import calls
 from cluster_exp.runtime.board import Board
 from cluster_exp.runtime.clock import ScaledClock
+from cluster_exp.runtime.collector import rare_collections
 from cluster_exp.runtime.link import Trouble
 from cluster_exp.runtime.orders import Dispatcher
 from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
@@ -133,7 +134,11 @@ class Master:
             extra: how many submitted jobs must have ended as well before it returns.
         """
         self._timetable = Timetable(jobs, self._config.interval_s)
-        total = len(jobs) + extra
+        with rare_collections():
+            await self._run_until(len(jobs) + extra)
+        return self._stopping is None
+
+    async def _run_until(self, total: int) -> None:
         while self._stopping is None and self.roster.missing:
             await self._take_calls(_MAX_WAIT_S)
         self._clock.restart()
@@ -143,7 +148,6 @@ class Master:
             await self._take_calls(self._timeout_s())
             await self._look_at_clock()
         self._tell_progress(force=True)
-        return self._stopping is None
 
     async def close(self, reason: str) -> None:
         """Tells the workers to leave and stops listening."""

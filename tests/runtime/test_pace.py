@@ -1,7 +1,10 @@
 """How often a master does things: by the size of the cluster and by how long plans take."""
 
+import gc
+
 import pytest
 
+from cluster_exp.runtime.collector import rare_collections
 from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
 
 
@@ -46,3 +49,10 @@ def test_neither_a_long_plan_nor_an_idle_loop_counts_as_held_up():
     assert [checks.due(0.5 * turn) for turn in range(4)] == [True, True, True, True]
     checks.listened(60.0)
     assert checks.due(60.1)
+
+
+def test_collections_are_rare_only_as_long_as_asked():
+    former = gc.get_threshold()
+    with rare_collections():
+        assert gc.get_threshold()[0] > former[0]
+    assert gc.get_threshold() == former
