@@ -8,7 +8,7 @@ from cluster_exp.domain.allotment import NodeShare
 from cluster_exp.domain.job import JobSpec, JobStatus
 from cluster_exp.protocol.turns import Discipline
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class ReportKind(Enum):

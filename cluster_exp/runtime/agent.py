@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from cluster_exp.protocol.messages import (
     LaunchOrder,
+    Order,
     PreemptOrder,
     ReportKind,
     TrainerReport,
@@ -37,13 +38,15 @@ _KINDS: dict[type, ReportKind] = {
     TrainerDone: ReportKind.FINISHED,
 }
 
+MakeLauncher = Callable[[Callable[[TrainerEvent], None]], JobLauncher]
+
 
 class NodeAgent:
     """Launches and stops trainers and keeps the turn server informed. Used from one event loop."""
 
     def __init__(
         self,
-        launcher: JobLauncher,
+        make_launcher: MakeLauncher,
         emit: Callable[[TrainerReport], None],
         host: str,
         grace_s: float,
@@ -51,11 +54,12 @@ class NodeAgent:
     ) -> None:
         """Listens from `start` on; the turn server's socket lies in a new folder under `scratch`.
 
-        The last agent that leaves `scratch` empty removes it.
+        The last agent that leaves `scratch` empty removes it. `make_launcher` is told where trainers that live in
+        this event loop report what others say over their sockets.
         """
         self._emit = emit
         self._scratch = scratch
-        self._trainers = Trainers(launcher, self._pass_on, grace_s)
+        self._trainers = Trainers(make_launcher(self.hear), self._pass_on, grace_s)
         self._folder = Path(tempfile.mkdtemp(prefix="cluster-exp-", dir=scratch))
         self._turns = TurnServer(self._folder / "turns", self._on_event, host)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -75,6 +79,16 @@ class NodeAgent:
         """Takes what the master said when this node registered."""
         self._welcome = welcome
         self._turns.use(welcome.turns)
+
+    def carry_out(self, order: Order) -> None:
+        """Does what the master asks for. Raises Refused when that is a launch that cannot be."""
+        match order:
+            case LaunchOrder():
+                self.launch(order)
+            case PreemptOrder():
+                self.preempt(order)
+            case TurnsOrder():
+                self.set_turns(order)
 
     def launch(self, order: LaunchOrder) -> None:
         """Starts this node's part of a job. Raises Refused when it has none or cannot be started."""
@@ -106,6 +120,10 @@ class NodeAgent:
         members = [((member.job_id, member.generation), member.offset) for member in group.members]
         self._turns.set_group(group.group_id, group.version, members, order.iterations_per_turn)
 
+    def hear(self, event: TrainerEvent) -> None:
+        """Takes a trainer's word; call it in the event loop."""
+        self._trainers.heard(event.job_id, event.generation, _KINDS[type(event)], event.iterations_done)
+
     def statuses(self) -> tuple[TrainerStatus, ...]:
         """All trainers of the node."""
         return self._trainers.statuses()
@@ -134,7 +152,4 @@ class NodeAgent:
         """Called in the turn server's thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
-                self._loop.call_soon_threadsafe(self._heard, event)
-
-    def _heard(self, event: TrainerEvent) -> None:
-        self._trainers.heard(event.job_id, event.generation, _KINDS[type(event)], event.iterations_done)
+                self._loop.call_soon_threadsafe(self.hear, event)

@@ -16,7 +16,8 @@ class Board:
 
     def __init__(self) -> None:
         self.specs: dict[str, JobSpec] = {}
-        self.views: dict[str, JobView] = {}
+        self._views: dict[str, JobView] = {}
+        self._reported: dict[str, float] = {}  # remaining iterations, where they are newer than the view's
         self.start_costs_s: list[float] = []  # simulated seconds from a launch to the trainer's first iteration
         self.stop_costs_s: list[float] = []  # simulated seconds from a preemption to free GPUs
         self.counts: Counter[JobStatus] = Counter()
@@ -25,16 +26,34 @@ class Board:
     @property
     def num_live(self) -> int:
         """Jobs that arrived and have not ended."""
-        return len(self.views) - self.num_ended
+        return len(self._views) - self.num_ended
 
     @property
     def num_ended(self) -> int:
         """Jobs that ended, in whatever way."""
         return sum(self.counts[status] for status in FINAL)
 
+    @property
+    def num_arrived(self) -> int:
+        """Jobs that arrived, those that ended included."""
+        return len(self._views)
+
+    @property
+    def job_ids(self) -> Iterable[str]:
+        """All jobs that arrived, by arrival."""
+        return self._views.keys()
+
+    def __contains__(self, job_id: str) -> bool:
+        """Whether such a job arrived."""
+        return job_id in self._views
+
+    def views(self, job_ids: Iterable[str]) -> list[JobView]:
+        """These jobs as they are now; strangers are left out."""
+        return [self._now(name) for name in job_ids if name in self._views]
+
     def holders(self) -> Iterable[JobView]:
         """Jobs that hold GPUs."""
-        return (view for view in self.views.values() if view.status in HOLDS_GPUS)
+        return (view for view in self._views.values() if view.status in HOLDS_GPUS)
 
     def note(self, event: Event, actions: Sequence[Action]) -> None:
         """Takes one event and what the core answered."""
@@ -43,11 +62,10 @@ class Board:
                 self.specs[job.job_id] = job
                 whole = float(job.iterations)
                 view = JobView(job.job_id, JobStatus.PENDING, job.num_gpu, 0, job.iterations, whole)
-                self.views[job.job_id] = view
+                self._views[job.job_id] = view
                 self.counts[JobStatus.PENDING] += 1
             case Progressed(job_ids=job_ids, remaining_iterations=remaining):
-                for job_id, left in zip(job_ids, remaining, strict=True):
-                    self.views[job_id] = replace(self.views[job_id], remaining_iterations=left)
+                self._reported.update(zip(job_ids, remaining, strict=True))
             case JobStarted():
                 self._started(event)
             case JobPreempted():
@@ -59,14 +77,19 @@ class Board:
         for action in actions:
             self._act(action)
 
+    def _now(self, job_id: str) -> JobView:
+        view = self._views[job_id]
+        left = self._reported.get(job_id)
+        return view if left is None else replace(view, remaining_iterations=left)
+
     def _started(self, event: JobStarted) -> None:
-        view = self.views[event.job_id]
+        view = self._views[event.job_id]
         if view.generation == event.generation and view.status is JobStatus.LAUNCHING:
             self._move(event.job_id, JobStatus.RUNNING)
             self.start_costs_s.append(event.time_s - self._told_s[event.job_id])
 
     def _preempted(self, event: JobPreempted) -> None:
-        view = self.views[event.job_id]
+        view = self._views[event.job_id]
         if view.generation != event.generation:
             return
         if view.status is JobStatus.PREEMPTING:
@@ -77,7 +100,7 @@ class Board:
         match action:
             case Launch(job=job):
                 self._told_s[job.job_id] = action.time_s
-                self.views[job.job_id] = replace(self.views[job.job_id], generation=action.generation)
+                self._views[job.job_id] = replace(self._views[job.job_id], generation=action.generation)
                 self._move(job.job_id, JobStatus.LAUNCHING, shares=action.allotment.shares)
             case Preempt(job_id=job_id):
                 self._told_s[job_id] = action.time_s
@@ -96,10 +119,11 @@ class Board:
         shares: tuple[NodeShare, ...] | None = None,
         reason: str = "",
     ) -> None:
-        view = self.views[job_id]
+        view = self._now(job_id)
+        self._reported.pop(job_id, None)
         self.counts[view.status] -= 1
         self.counts[status] += 1
-        self.views[job_id] = replace(
+        self._views[job_id] = replace(
             view,
             status=status,
             remaining_iterations=view.remaining_iterations if remaining is None else remaining,

@@ -77,6 +77,12 @@ class WorkerSilent:
     reason: str
 
 
+def refuse(call: "Call", refused: Refused) -> None:
+    """Turns a call down, if somebody waits for its answer."""
+    if not isinstance(call, OrderRefused | WorkerSilent) and not call.reply.done():
+        call.reply.set_exception(refused)
+
+
 Call = Register | Report | Submit | Cancel | QueryJobs | QueryCluster | OrderRefused | WorkerSilent
 
 
@@ -95,6 +101,7 @@ class CallQueue:
         self._limit = limit
         self._calls: deque[Arrival[Call]] = deque()
         self._filled = asyncio.Event()
+        self._closed: str | None = None  # why it takes nothing more
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -103,8 +110,10 @@ class CallQueue:
         """Appends a call.
 
         Raises:
-            Refused: BUSY, when the queue is full.
+            Refused: BUSY, when the queue is full or closed.
         """
+        if self._closed is not None:
+            raise Refused(RefusalKind.BUSY, self._closed)
         if len(self._calls) >= self._limit:
             raise Refused(RefusalKind.BUSY, f"{self._limit} requests are waiting; try again in a second")
         self._calls.append(Arrival(at_s, call))
@@ -115,17 +124,30 @@ class CallQueue:
         self._calls.append(Arrival(at_s, call))
         self._filled.set()
 
+    def close(self, why: str) -> None:
+        """Refuses the calls that are there and all that come."""
+        self._closed = why
+        for arrival in self._calls:
+            refuse(arrival.what, Refused(RefusalKind.BUSY, why))
+        self._calls.clear()
+
     def nudge(self) -> None:
         """Makes a `wait` return."""
         self._filled.set()
 
-    async def wait(self, timeout_s: float) -> list[Arrival[Call]]:
-        """All calls that are there, after at most `timeout_s` wall seconds; possibly none."""
+    async def wait(self, timeout_s: float, gather_s: float = 0.0) -> list[Arrival[Call]]:
+        """All calls that are there, after at most `timeout_s` wall seconds; possibly none.
+
+        Others get `gather_s` wall seconds to join the first one.
+        """
         if not self._calls:
             try:
-                await asyncio.wait_for(self._filled.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._filled.wait()
             except TimeoutError:
                 return []
+        if gather_s:
+            await asyncio.sleep(gather_s)
         self._filled.clear()
         calls = list(self._calls)
         self._calls.clear()

@@ -16,6 +16,12 @@ class FieldError(ValueError):
     def __init__(self, field: str, given: object, allowed: str) -> None:
         super().__init__(f"{field}: {given!r:.80} given, {allowed} allowed")
         self.field = field
+        self._given = given
+        self._allowed = allowed
+
+    def inside(self, where: str) -> "FieldError":
+        """The same of a message that is the field `where` of another one."""
+        return FieldError(f"{where}.{self.field}", self._given, self._allowed)
 
 
 def name(field: str, value: str, *, empty: bool = False) -> str:

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
 import grpc.aio
 
-from cluster_exp.protocol.messages import LaunchOrder, Order, PreemptOrder, TurnsOrder
+from cluster_exp.protocol.messages import Order
 from cluster_exp.runtime import codec
 from cluster_exp.runtime.rpc import worker_pb2 as rpc
 from cluster_exp.runtime.rpc.worker_pb2_grpc import WorkerServiceStub
@@ -16,6 +17,7 @@ from cluster_exp.runtime.services import CHANNEL_OPTIONS
 
 DEADLINE_S = 5.0
 _ATTEMPTS = 4
+_MAX_TOGETHER = 100  # orders of one call
 _FIRST_WAIT_S = 0.1
 _AGAIN = frozenset(
     {
@@ -43,20 +45,22 @@ class _Queued:
 
 
 class WorkerLink:
-    """A channel to one worker and the orders that wait to be sent over it."""
+    """A channel to one worker and the orders that wait to be sent over it; those that wait together go together."""
 
     def __init__(self, name: str, address: str, trouble: Trouble) -> None:
         self._name = name
         self._trouble = trouble
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._stub = WorkerServiceStub(self._channel)
-        self._queue: asyncio.Queue[_Queued] = asyncio.Queue()
+        self._queue: deque[_Queued] = deque()
+        self._filled = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"orders to {name}")
 
     def send(self, order: Order, after: asyncio.Event | None = None) -> asyncio.Event:
         """Queues an order behind the earlier ones; the result is set when the worker has it, or never will."""
         queued = _Queued(order, after, asyncio.Event())
-        self._queue.put_nowait(queued)
+        self._queue.append(queued)
+        self._filled.set()
         return queued.sent
 
     async def shutdown(self, reason: str, deadline_s: float = DEADLINE_S) -> bool:
@@ -72,41 +76,53 @@ class WorkerLink:
         """Drops the orders that were not sent and closes the channel."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        while not self._queue.empty():
-            self._queue.get_nowait().sent.set()
+        for queued in self._queue:
+            queued.sent.set()
         await self._channel.close(None)
 
     async def _run(self) -> None:
         while True:
-            queued = await self._queue.get()
+            while not self._queue:
+                self._filled.clear()
+                await self._filled.wait()
+            first = self._queue[0].after
+            if first is not None:
+                await first.wait()
+            ready = self._take_ready()
             try:
-                if queued.after is not None:
-                    await queued.after.wait()
-                await self._deliver(queued.order)
+                await self._deliver([queued.order for queued in ready])
             finally:
-                queued.sent.set()
+                for queued in ready:
+                    queued.sent.set()
 
-    async def _deliver(self, order: Order) -> None:
+    def _take_ready(self) -> list[_Queued]:
+        """The orders up to the first that has to wait for another worker."""
+        ready: list[_Queued] = []
+        while self._queue and len(ready) < _MAX_TOGETHER:
+            after = self._queue[0].after
+            if after is not None and not after.is_set():
+                break
+            ready.append(self._queue.popleft())
+        return ready
+
+    async def _deliver(self, orders: Sequence[Order]) -> None:
+        request = codec.orders_to(orders)
         wait_s = _FIRST_WAIT_S
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await self._call(order)
-                return
+                reply = await self._stub.Carry(request, timeout=DEADLINE_S)
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name} {error.details()}"
                 if error.code() not in _AGAIN:
-                    self._trouble.refused(order, reason)
+                    for order in orders:
+                        self._trouble.refused(order, reason)
                     return
                 _log.info("node=%s attempt=%d %s", self._name, attempt, reason)
+            else:
+                for refusal in reply.refused:
+                    if refusal.order < len(orders):
+                        self._trouble.refused(orders[refusal.order], refusal.reason)
+                return
             await asyncio.sleep(wait_s)
             wait_s *= 2
         self._trouble.silent(f"no answer to {_ATTEMPTS} calls: {reason}")
-
-    async def _call(self, order: Order) -> None:
-        match order:
-            case LaunchOrder():
-                await self._stub.Launch(codec.launch_to(order), timeout=DEADLINE_S)
-            case PreemptOrder():
-                await self._stub.Preempt(codec.preempt_to(order), timeout=DEADLINE_S)
-            case TurnsOrder():
-                await self._stub.SetTurns(codec.turns_to(order), timeout=DEADLINE_S)

@@ -36,7 +36,7 @@ class LiveConfig:
     time_scale: float  # simulated seconds per second
     log_dir: Path  # made when it is not there
     interval_s: float = 0.0  # simulated seconds between rounds; 0 = plan whenever something changed
-    report_interval_s: float = 0.2  # wall time between a worker's batches
+    report_interval_s: float | None = None  # wall time between a worker's batches; None = by the number of workers
     bind: str = "127.0.0.1:0"  # where the master listens
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended, below log_dir

@@ -33,8 +33,10 @@ from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime import calls
 from cluster_exp.runtime.board import Board
 from cluster_exp.runtime.clock import ScaledClock
+from cluster_exp.runtime.collector import rare_collections
 from cluster_exp.runtime.link import Trouble
 from cluster_exp.runtime.orders import Dispatcher
+from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
 from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
 from cluster_exp.runtime.services import SERVER_OPTIONS, MasterServicer
 from cluster_exp.runtime.timetable import Timetable
@@ -42,6 +44,7 @@ from cluster_exp.runtime.timetable import Timetable
 _QUEUE_LIMIT = 10_000
 _PROGRESS_WALL_S = 0.5
 _MAX_WAIT_S = 0.5
+_STOP_GRACE_S = 2.0  # wall time in which workers that were told to leave end their calls
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -54,7 +57,7 @@ class MasterConfig:
     time_scale: float  # simulated seconds per second
     interval_s: float = 0.0  # simulated seconds between rounds; 0 = plan whenever something changed
     bind: str = "127.0.0.1:0"  # port 0 = the system chooses
-    report_interval_s: float = 0.2  # wall time between a worker's batches
+    report_interval_s: float | None = None  # wall time between a worker's batches; None = by the number of workers
     lease_s: float = 10.0  # wall time after which a silent worker counts as lost
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended
@@ -84,12 +87,19 @@ class Master:
         self.board = Board()
         self.roster = Roster(config.cluster, config.lease_s)
         self._config = config
+        self._num_gpu = config.cluster.num_gpu
         self._session = Session(core, recorder)
         self._clock = ScaledClock(config.time_scale)
         self._calls = calls.CallQueue(_QUEUE_LIMIT)
         self._dispatcher = Dispatcher(self.board.specs, config.time_scale)
         self._submissions = Submissions()
         self._timetable = Timetable((), config.interval_s)
+        num_workers = len(config.cluster.nodes)
+        self._report_interval_s = config.report_interval_s or report_interval_s(num_workers)
+        self._gather_s = gather_s(num_workers)
+        self._progress: dict[str, float] = {}  # remaining iterations that the core was not told yet
+        self._lease_checks = LeaseChecks(config.lease_s, _MAX_WAIT_S)
+        self._pace = PlanPace()
         self._on_progress = on_progress
         self._told_progress_s = -math.inf
         self._last_s = 0.0
@@ -124,7 +134,11 @@ class Master:
             extra: how many submitted jobs must have ended as well before it returns.
         """
         self._timetable = Timetable(jobs, self._config.interval_s)
-        total = len(jobs) + extra
+        with rare_collections():
+            await self._run_until(len(jobs) + extra)
+        return self._stopping is None
+
+    async def _run_until(self, total: int) -> None:
         while self._stopping is None and self.roster.missing:
             await self._take_calls(_MAX_WAIT_S)
         self._clock.restart()
@@ -134,15 +148,13 @@ class Master:
             await self._take_calls(self._timeout_s())
             await self._look_at_clock()
         self._tell_progress(force=True)
-        return self._stopping is None
 
     async def close(self, reason: str) -> None:
         """Tells the workers to leave and stops listening."""
-        for arrival in await self._calls.wait(0):
-            _refuse(arrival.what, Refused(RefusalKind.PRECONDITION, "the master is leaving"))
+        self._calls.close("the master is leaving")
         await self._dispatcher.shutdown(reason)
         if self._server is not None:
-            await self._server.stop(grace=0.2)
+            await self._server.stop(_STOP_GRACE_S)
 
     # The loop
 
@@ -151,35 +163,56 @@ class Master:
         return ended >= total and self._timetable.exhausted and not self.board.num_live and not len(self._calls)
 
     def _timeout_s(self) -> float:
-        if self._changed and not self._config.interval_s:
-            return 0.0
-        at_s = self._timetable.next_s(busy=self.board.num_live > 0)
-        return min(_MAX_WAIT_S, self._clock.wall_until_s(at_s))
+        """Wall time until something is to be done: a job arrives, or a plan is due and the rest is over."""
+        until_s = self._clock.wall_until_s
+        plan_s = 0.0
+        if not self._changed or self._config.interval_s:
+            plan_s = until_s(self._timetable.next_plan_s(busy=self.board.num_live > 0))
+        plan_s = max(plan_s, self._pace.wait_s(time.monotonic()))
+        return min(_MAX_WAIT_S, until_s(self._timetable.next_arrival_s), plan_s)
 
     async def _take_calls(self, timeout_s: float) -> None:
-        for arrival in await self._calls.wait(timeout_s):
+        for arrival in await self._calls.wait(timeout_s, self._gather_s):
             try:
                 await self._take(arrival.what, arrival.at_s)
             except Refused as refused:
-                _refuse(arrival.what, refused)
+                calls.refuse(arrival.what, refused)
+        self._tell_core_progress()
 
     async def _look_at_clock(self) -> None:
         for job in self._timetable.arrivals(self._clock.now_s()):
-            await self._handle(JobArrived(self._time_s(), job))
-        for node in self.roster.lapsed(time.monotonic()):
-            await self._lose(node, f"silent for {self._config.lease_s:g} s")
-        if self._timetable.plan_due(self._clock.now_s(), self._changed):
+            self._handle(JobArrived(self._time_s(), job))
+        await self._check_leases(time.monotonic())
+        rested = not self._pace.wait_s(time.monotonic())
+        if rested and self._timetable.plan_due(self._clock.now_s(), self._changed):
             self._changed = False
-            await self._handle(PlanDue(self._time_s()))
+            await self._plan()
         self._tell_progress()
 
-    async def _handle(self, event: Event) -> None:
-        """Gives the core one event; planning happens in a thread, so that calls are still answered."""
-        if isinstance(event, PlanDue):
-            actions = await asyncio.to_thread(self._session.handle, event)
-        else:
-            actions = self._session.handle(event)
-            self._changed |= not isinstance(event, Progressed | JobStarted)
+    async def _check_leases(self, wall_s: float) -> None:
+        if self._lease_checks.due(wall_s):
+            for node in self.roster.lapsed(wall_s):
+                await self._lose(node, f"silent for {self._config.lease_s:g} s")
+
+    async def _plan(self) -> None:
+        """Plans in a thread, so that calls are still received, and rests after a plan that took long."""
+        event = PlanDue(self._time_s())
+        actions, cpu_s = await asyncio.to_thread(self._handle_timed, event)
+        now_s = time.monotonic()
+        self._pace.planned(cpu_s, now_s)
+        self._lease_checks.listened(now_s)
+        self._carry_out_all(event, actions)
+
+    def _handle_timed(self, event: Event) -> tuple[list[Action], float]:
+        began_s = time.thread_time()
+        return self._session.handle(event), time.thread_time() - began_s
+
+    def _handle(self, event: Event) -> None:
+        """Gives the core one event."""
+        self._changed |= not isinstance(event, Progressed | JobStarted)
+        self._carry_out_all(event, self._session.handle(event))
+
+    def _carry_out_all(self, event: Event, actions: Sequence[Action]) -> None:
         self.board.note(event, actions)
         for action in actions:
             self._carry_out(action)
@@ -217,13 +250,12 @@ class Master:
             case calls.Submit():
                 await self._submit(call)
             case calls.Cancel(job_id=job_id):
-                if job_id not in self.board.views:
+                if job_id not in self.board:
                     raise Refused(RefusalKind.NOT_FOUND, f"there is no job {job_id}")
-                await self._handle(CancelRequested(self._time_s(at_s), job_id))
+                self._handle(CancelRequested(self._time_s(at_s), job_id))
                 _settle(call.reply, None)
             case calls.QueryJobs(job_ids=job_ids):
-                views = self.board.views
-                found = [views[name] for name in job_ids if name in views] if job_ids else list(views.values())
+                found = self.board.views(job_ids or self.board.job_ids)
                 _settle(call.reply, (self._time_s(), found))
             case calls.QueryCluster():
                 _settle(call.reply, (self._time_s(), self._node_views()))
@@ -242,12 +274,12 @@ class Master:
             )
             self._dispatcher.connect(node, offer, trouble)
             _log.info("node=%s worker=%s registered", offer.node, offer.worker_address)
-            await self._handle(WorkerJoined(self._time_s(at_s), node, self.roster.spec(node)))
+            self._handle(WorkerJoined(self._time_s(at_s), node, self.roster.spec(node)))
         config = self._config
         welcome = Welcome(
             node,
             config.time_scale,
-            config.report_interval_s,
+            self._report_interval_s,
             config.lease_s,
             config.turns,
             config.stage_logs,
@@ -263,29 +295,41 @@ class Master:
     async def _take_reports(self, node: int, reports: tuple[TrainerReport, ...], at_s: float) -> None:
         outcome = self._dispatcher.gangs.report(node, reports, self._time_s(at_s))
         for event in outcome.events:
+            if isinstance(event, Progressed):
+                self._progress.update(zip(event.job_ids, event.remaining_iterations, strict=True))
+                continue
+            if not isinstance(event, JobStarted):
+                self._tell_core_progress()  # what a job did counts when it leaves
             if isinstance(event, JobFailed):
                 _log.warning("job=%s generation=%d failed: %s", event.job_id, event.generation, event.reason)
-            await self._handle(event)
+            self._handle(event)
         self._dispatcher.send(outcome.orders)
+
+    def _tell_core_progress(self) -> None:
+        """Makes one event of the progress that several workers reported."""
+        if self._progress:
+            event = Progressed(self._time_s(self._last_s), tuple(self._progress), tuple(self._progress.values()))
+            self._progress.clear()
+            self._handle(event)
 
     async def _submit(self, call: calls.Submit) -> None:
         known_s = self._submissions.known(call.request_id, call.jobs)
         if known_s is not None:
             _settle(call.reply, known_s)
             return
-        num_gpu = self._config.cluster.num_gpu
-        taken = self.board.views.keys() | {job.job_id for job in self._timetable.to_come}
+        num_gpu = self._num_gpu
+        to_come = {job.job_id for job in self._timetable.to_come}
         for job in call.jobs:
             if job.num_gpu > num_gpu:
                 raise Refused(
                     RefusalKind.INVALID, f"job {job.job_id} asks for {job.num_gpu} GPUs, the cluster has {num_gpu}"
                 )
-            if job.job_id in taken:
+            if job.job_id in self.board or job.job_id in to_come:
                 raise Refused(RefusalKind.TAKEN, f"there is a job {job.job_id} already")
         now_s = self._time_s()
         self._submissions.add(call.request_id, call.jobs, now_s)
         for job in call.jobs:
-            await self._handle(JobArrived(now_s, replace(job, submit_s=now_s)))
+            self._handle(JobArrived(now_s, replace(job, submit_s=now_s)))
         _settle(call.reply, now_s)
 
     async def _order_refused(self, call: calls.OrderRefused, at_s: float) -> None:
@@ -303,7 +347,7 @@ class Master:
             _log.warning("node=%s lost: %s", self.roster.spec(node).name, reason)
             self.roster.drop(node)
             self._dispatcher.disconnect(node)
-            await self._handle(WorkerLost(self._time_s(), node, reason))
+            self._handle(WorkerLost(self._time_s(), node, reason))
 
     # Showing
 
@@ -334,7 +378,7 @@ class Master:
         board = self.board
         to_come = sum(1 for _ in self._timetable.to_come)
         running = board.num_live - board.counts[JobStatus.PENDING]
-        arrived = len(board.views)
+        arrived = board.num_arrived
         self._on_progress(LiveProgress(self._time_s(), arrived, running, board.num_ended, arrived + to_come))
 
 
@@ -342,10 +386,3 @@ def _settle(reply: asyncio.Future[_T], value: _T) -> None:
     """Answers a call whose asker may be gone."""
     if not reply.done():
         reply.set_result(value)
-
-
-def _refuse(call: calls.Call, refused: Refused) -> None:
-    if isinstance(call, calls.OrderRefused | calls.WorkerSilent):
-        return
-    if not call.reply.done():
-        call.reply.set_exception(refused)

@@ -92,7 +92,8 @@ class Dispatcher:
         self.gangs.launch(action, done)
         for share in action.allotment.shares:
             if share.node in self._links:
-                self._links[share.node].send(order, after=known)
+                lead = share.node == turns.group.lead_node  # its orders come in order anyway
+                self._links[share.node].send(order, after=None if lead else known)
 
     def preempt(self, action: Preempt) -> None:
         """Tells the worker of each of a job's nodes to stop its part."""

@@ -1,7 +1,8 @@
 """The master's gRPC service: checks what arrives, hands it to the loop, sends its answer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -24,6 +25,7 @@ CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a connection a channel, also for several workers of one process
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
@@ -67,16 +69,18 @@ class MasterServicer(MasterServiceServicer):
 
         return await answer(context, work)
 
-    async def Report(self, request: rpc.ReportRequest, context: _Context) -> rpc.ReportReply:
-        """A worker's batch of reports."""
+    async def Report(
+        self, requests: AsyncIterator[rpc.ReportRequest], context: _Context
+    ) -> AsyncIterator[rpc.ReportReply]:
+        """A worker's batches of reports, one after the other."""
+        async for request in requests:
+            yield await answer(context, partial(self._take_batch, request))
 
-        async def work() -> rpc.ReportReply:
-            batch = codec.batch_from(request)
-            reply: asyncio.Future[int] = _future()
-            self._post(calls.Report(batch, reply))
-            return rpc.ReportReply(acknowledged=await reply)
-
-        return await answer(context, work)
+    async def _take_batch(self, request: rpc.ReportRequest) -> rpc.ReportReply:
+        batch = codec.batch_from(request)
+        reply: asyncio.Future[int] = _future()
+        self._post(calls.Report(batch, reply))
+        return rpc.ReportReply(acknowledged=await reply)
 
     async def SubmitJob(self, request: rpc.SubmitJobRequest, context: _Context) -> rpc.SubmitJobReply:
         """Jobs to run."""

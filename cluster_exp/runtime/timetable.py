@@ -48,7 +48,11 @@ class Timetable:
             due = True
         return due
 
-    def next_s(self, busy: bool) -> float:
-        """When something is due next; infinite when nothing is. Rounds count only while jobs are there."""
-        arrival_s = self._jobs[0].submit_s if self._jobs else math.inf
-        return min(arrival_s, self._wake_s, self._next_round_s if busy else math.inf)
+    @property
+    def next_arrival_s(self) -> float:
+        """When the next job arrives; infinite when all have."""
+        return self._jobs[0].submit_s if self._jobs else math.inf
+
+    def next_plan_s(self, busy: bool) -> float:
+        """When a plan is due next without anything happening; rounds count only while jobs are there."""
+        return min(self._wake_s, self._next_round_s if busy else math.inf)

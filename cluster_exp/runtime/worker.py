@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,14 @@ import grpc
 import grpc.aio
 
 from cluster_exp.protocol.messages import PROTOCOL_VERSION, Registration, Welcome
+from cluster_exp.protocol.refusal import Refused
 from cluster_exp.runtime import codec, fields
-from cluster_exp.runtime.agent import NodeAgent
+from cluster_exp.runtime.agent import MakeLauncher, NodeAgent
 from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.launchers import SubprocessJobLauncher
 from cluster_exp.runtime.outbox import Outbox
 from cluster_exp.runtime.rpc import worker_pb2
-from cluster_exp.runtime.rpc.master_pb2 import RegisterReply
+from cluster_exp.runtime.rpc.master_pb2 import RegisterReply, ReportReply, ReportRequest
 from cluster_exp.runtime.rpc.master_pb2_grpc import MasterServiceStub
 from cluster_exp.runtime.rpc.worker_pb2_grpc import (
     WorkerServiceServicer,
@@ -33,6 +34,7 @@ _LONGEST_WAIT_S = 2.0
 _GONE = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT})
 _log = logging.getLogger(__name__)
 _Context = grpc.aio.ServicerContext[Any, Any]
+_ReportCall = grpc.aio.StreamStreamCall[ReportRequest, ReportReply]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +59,25 @@ class WorkerRefusedError(RuntimeError):
 class Worker:
     """One node's side of the runtime."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, make_launcher: MakeLauncher | None = None) -> None:
+        """`make_launcher` starts trainers in another way than as processes of this machine."""
         self._config = config
         self.stopping = asyncio.Event()  # told to leave
         self._channel = grpc.aio.insecure_channel(config.master, options=CHANNEL_OPTIONS)
         self._master = MasterServiceStub(self._channel)
         self._outbox = Outbox(config.node, "")
-        launcher = SubprocessJobLauncher(config.log_dir, config.node)
         self._agent = NodeAgent(
-            launcher, lambda report: self._outbox.add(report), config.host, config.grace_s, config.scratch
+            make_launcher or (lambda hear: SubprocessJobLauncher(config.log_dir, config.node)),
+            lambda report: self._outbox.add(report),
+            config.host,
+            config.grace_s,
+            config.scratch,
         )
 
     def stop(self) -> None:
         """Makes `run` stop all trainers and return."""
         self.stopping.set()
+        self._outbox.urgent.set()
 
     async def run(self) -> None:
         """Serves its node until the master, or `stop`, tells it to leave.
@@ -133,26 +140,42 @@ class Worker:
         """Sends batches until told to stop, or until the master counts this worker as lost."""
         wait_s = _FIRST_WAIT_S
         while not self.stopping.is_set():
-            batch = self._outbox.batch()
+            call = self._master.Report()
             try:
-                reply = await self._master.Report(codec.batch_to(batch), timeout=_DEADLINE_S)
+                async for acknowledged in self._batches(call, welcome.report_interval_s):
+                    self._outbox.acknowledged(acknowledged)
+                    wait_s = _FIRST_WAIT_S
             except grpc.aio.AioRpcError as error:
                 if error.code() in _GONE:
-                    _log.warning("node=%s is off the master's roster: %s", batch.node, error.details())
+                    _log.warning("node=%s is off the master's roster: %s", self._config.node, error.details())
                     return
-                await self._pause(wait_s)
-                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-                continue
-            wait_s = _FIRST_WAIT_S
-            self._outbox.acknowledged(reply.acknowledged)
-            await self._until_due(welcome.report_interval_s)
+            except (TimeoutError, asyncio.InvalidStateError):  # no answer; broke off between two batches
+                call.cancel()
+            await self._pause(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
-    async def _until_due(self, interval_s: float) -> None:
-        urgent = asyncio.create_task(self._outbox.urgent.wait())
-        stopping = asyncio.create_task(self.stopping.wait())
-        _, pending = await asyncio.wait((urgent, stopping), timeout=interval_s, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
+    async def _batches(self, call: _ReportCall, interval_s: float) -> AsyncIterator[int]:
+        """Sends a batch whenever one is due, over one call, and yields what the master has taken.
+
+        Ends when told to stop. Raises AioRpcError when the call broke off, TimeoutError when no answer comes.
+        """
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while not self.stopping.is_set():
+            due_s = min(due_s, loop.time()) + interval_s  # being late once does not make the next one late
+            async with asyncio.timeout(_DEADLINE_S):
+                await call.write(codec.batch_to(self._outbox.batch()))
+                reply = await call.read()
+            if not isinstance(reply, ReportReply):
+                raise TimeoutError("the master hung up")
+            yield reply.acknowledged
+            await self._until_due(due_s - loop.time())
+        await call.done_writing()
+
+    async def _until_due(self, wait_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._outbox.urgent.wait()
 
     async def _pause(self, wait_s: float) -> None:
         with suppress(TimeoutError):
@@ -173,32 +196,15 @@ class WorkerServicer(WorkerServiceServicer):
         self._agent = agent
         self._stop = stop
 
-    async def Launch(self, request: worker_pb2.LaunchRequest, context: _Context) -> worker_pb2.LaunchReply:
-        """Starts this node's part of a job."""
-
-        async def work() -> worker_pb2.LaunchReply:
-            self._agent.launch(codec.launch_from(request))
-            return worker_pb2.LaunchReply()
-
-        return await answer(context, work)
-
-    async def Preempt(self, request: worker_pb2.PreemptRequest, context: _Context) -> worker_pb2.PreemptReply:
-        """Stops a job at the end of its iteration."""
-
-        async def work() -> worker_pb2.PreemptReply:
-            self._agent.preempt(codec.preempt_from(request))
-            return worker_pb2.PreemptReply()
-
-        return await answer(context, work)
-
-    async def SetTurns(self, request: worker_pb2.SetTurnsRequest, context: _Context) -> worker_pb2.SetTurnsReply:
-        """Sets a group's members and order."""
-
-        async def work() -> worker_pb2.SetTurnsReply:
-            self._agent.set_turns(codec.turns_from(request))
-            return worker_pb2.SetTurnsReply()
-
-        return await answer(context, work)
+    async def Carry(self, request: worker_pb2.OrdersRequest, context: _Context) -> worker_pb2.OrdersReply:
+        """Carries out orders; says which of them were refused."""
+        reply = worker_pb2.OrdersReply()
+        for place, message in enumerate(request.orders):
+            try:
+                self._agent.carry_out(codec.order_from(message))
+            except (FieldError, Refused) as error:
+                reply.refused.add(order=place, reason=str(error))
+        return reply
 
     async def QueryTrainers(
         self, request: worker_pb2.QueryTrainersRequest, context: _Context

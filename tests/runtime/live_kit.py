@@ -79,26 +79,17 @@ class PaperWorker(WorkerServiceServicer):
         self.node, self.num_gpu, self.instance = node, num_gpu, instance
         self.orders: list[Order] = []
         self.told_to_leave = False
-        self.refuses: grpc.StatusCode | None = None
+        self.refuses = ""
         self.sequence = 0
         self.address = ""
 
-    async def _take(self, order: Order, context) -> None:
-        self.orders.append(order)
-        if self.refuses is not None:
-            await context.abort(self.refuses, "not here")
-
-    async def Launch(self, request, context):
-        await self._take(codec.launch_from(request), context)
-        return worker_pb2.LaunchReply()
-
-    async def Preempt(self, request, context):
-        await self._take(codec.preempt_from(request), context)
-        return worker_pb2.PreemptReply()
-
-    async def SetTurns(self, request, context):
-        await self._take(codec.turns_from(request), context)
-        return worker_pb2.SetTurnsReply()
+    async def Carry(self, request, context):
+        reply = worker_pb2.OrdersReply()
+        for place, message in enumerate(request.orders):
+            self.orders.append(codec.order_from(message))
+            if self.refuses:
+                reply.refused.add(order=place, reason=self.refuses)
+        return reply
 
     async def Shutdown(self, request, context):
         self.told_to_leave = True
@@ -126,7 +117,10 @@ class PaperWorker(WorkerServiceServicer):
             self.sequence += 1
             sequence = self.sequence
         batch = ReportBatch(self.node, self.instance, sequence, reports)
-        reply = await stub.Report(codec.batch_to(batch), timeout=DEADLINE_S)
+        call = stub.Report(timeout=DEADLINE_S)
+        await call.write(codec.batch_to(batch))
+        reply = await call.read()
+        await call.done_writing()
         return reply.acknowledged
 
     async def tell(

@@ -127,10 +127,10 @@ def test_a_launch_with_a_bad_field_is_refused_by_its_name(path, value, field):
             codec.submission_to("r", [job("a"), job("a")]),
             "jobs[1].job_id",
         ),
-        (codec.turns_from, worker_pb2.SetTurnsRequest(version=1, iterations_per_turn=1), "members (entries)"),
+        (codec.turns_from, worker_pb2.TurnsOrder(version=1, iterations_per_turn=1), "members (entries)"),
         (
             codec.turns_from,
-            worker_pb2.SetTurnsRequest(
+            worker_pb2.TurnsOrder(
                 version=1,
                 iterations_per_turn=1,
                 members=[worker_pb2.TurnMember(job_id=name, generation=1, offset=1) for name in "ab"],
@@ -160,7 +160,7 @@ def test_scrambled_messages_are_read_or_refused_but_never_crash():
         data = bytearray(codec.launch_to(launch()).SerializeToString())
         for _ in range(draw.randint(1, 4)):
             data[draw.randrange(len(data))] = draw.randrange(256)
-        message = worker_pb2.LaunchRequest()
+        message = worker_pb2.LaunchOrder()
         try:
             message.ParseFromString(bytes(data))
         except DecodeError:

@@ -157,7 +157,7 @@ def test_a_failure_on_one_node_stops_the_others_and_fails_the_job_once():
 def test_a_launch_that_a_worker_refuses_fails_the_job():
     async def scenario():
         async with paper_run([], cluster(1), extra=1) as (_, stub, (worker,), memory, running):
-            worker.refuses = grpc.StatusCode.FAILED_PRECONDITION
+            worker.refuses = "not here"
             await stub.SubmitJob(codec.submission_to("r1", [job("a")]), timeout=DEADLINE_S)
             assert await asyncio.wait_for(running, DEADLINE_S)
             (failed,) = memory.of(JobFailed)
@@ -285,5 +285,48 @@ def test_with_rounds_the_master_plans_at_their_times_only():
             assert await asyncio.wait_for(running, DEADLINE_S)
             rounds = [event.time_s for event in memory.of(PlanDue)]
             assert all(after // 5.0 > before // 5.0 for before, after in itertools.pairwise(rounds))
+
+    run(scenario())
+
+
+def test_progress_that_many_workers_report_at_once_becomes_few_events_and_loses_nothing():
+    async def scenario():
+        jobs = [job(f"j{i}", 2) for i in range(60)]
+        async with paper_run(jobs, cluster(60)) as (_, stub, workers, memory, running):
+            await until(lambda: all(worker.launches() for worker in workers), "all launches")
+            orders = [worker.launches()[0] for worker in workers]
+            told = zip(workers, orders, strict=True)
+            await asyncio.gather(*(worker.tell(stub, order, PROGRESS, 40) for worker, order in told))
+            progress = memory.of(Progressed)
+            assert sorted(sum((event.job_ids for event in progress), ())) == sorted(spec.job_id for spec in jobs)
+            assert {left for event in progress for left in event.remaining_iterations} == {60.0}
+            assert len(progress) < len(jobs)
+            told = zip(workers, orders, strict=True)
+            await asyncio.gather(*(worker.tell(stub, order, FINISHED, 100) for worker, order in told))
+            assert await asyncio.wait_for(running, DEADLINE_S)
+            assert len(memory.of(JobFinished)) == len(jobs)
+            times = [event.time_s for event, _ in memory.entries]
+            assert times == sorted(times)
+
+    run(scenario())
+
+
+def test_what_a_job_reported_last_is_known_when_it_fails():
+    async def scenario():
+        async with paper_run([job("a")], cluster(1)) as (master, stub, (worker,), memory, running):
+            await until(worker.launches, "a launch")
+            order = worker.launches()[0]
+            generation = order.generation
+            batch = (
+                TrainerReport("a", generation, STARTED, 0),
+                TrainerReport("a", generation, PROGRESS, 30),
+                TrainerReport("a", generation, FAILED, 31, "exit code 1"),
+            )
+            await worker.report(stub, *batch)
+            assert await asyncio.wait_for(running, DEADLINE_S)
+            kinds = [type(event) for event, _ in memory.entries]
+            assert kinds.index(Progressed) < kinds.index(JobFailed)
+            assert memory.of(Progressed)[-1].remaining_iterations == (69.0,)
+            assert [view.remaining_iterations for view in master.board.views(["a", "stranger"])] == [69.0]
 
     run(scenario())

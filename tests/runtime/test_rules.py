@@ -36,23 +36,25 @@ def test_the_clock_counts_simulated_seconds_from_its_start():
 
 def test_a_timetable_knows_arrivals_rounds_and_wishes():
     table = Timetable([job("b", submit_s=5.0), job("a", submit_s=1.0)], 0.0)
-    assert table.next_s(busy=True) == 1.0
+    assert table.next_arrival_s == 1.0
+    assert math.isinf(table.next_plan_s(busy=True))
     assert [spec.job_id for spec in table.arrivals(5.0)] == ["a", "b"]
     assert table.exhausted
     assert not table.plan_due(6.0, changed=False)
     assert table.plan_due(6.0, changed=True)
     table.wake_at(9.0)
     table.wake_at(8.0)
-    assert table.next_s(busy=False) == 8.0
+    assert table.next_plan_s(busy=False) == 8.0
+    assert math.isinf(table.next_arrival_s)
     assert table.plan_due(8.5, changed=False)
-    assert math.isinf(table.next_s(busy=True))
+    assert math.isinf(table.next_plan_s(busy=True))
     rounds = Timetable([], 10.0)
     assert rounds.plan_due(0.0, changed=False)
     assert not rounds.plan_due(9.9, changed=True)
-    assert rounds.next_s(busy=True) == 10.0
-    assert math.isinf(rounds.next_s(busy=False))
+    assert rounds.next_plan_s(busy=True) == 10.0
+    assert math.isinf(rounds.next_plan_s(busy=False))
     assert rounds.plan_due(35.0, changed=False)
-    assert rounds.next_s(busy=True) == 40.0
+    assert rounds.next_plan_s(busy=True) == 40.0
 
 
 def gang(nodes=(0, 1)) -> Gangs:

@@ -70,15 +70,16 @@ class PaperMaster(MasterServiceServicer):
         self.offers.append(codec.registration_from(request))
         return self.welcome
 
-    async def Report(self, request, context):
-        batch = codec.batch_from(request)
-        known = self.batches.setdefault(batch.sequence, batch.reports)
-        assert known == batch.reports
-        if self.lost_answers:
-            self.lost_answers -= 1
-            self.repeats += 1
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")
-        return master_pb2.ReportReply(acknowledged=batch.sequence)
+    async def Report(self, requests, context):
+        async for request in requests:
+            batch = codec.batch_from(request)
+            known = self.batches.setdefault(batch.sequence, batch.reports)
+            assert known == batch.reports
+            if self.lost_answers:
+                self.lost_answers -= 1
+                self.repeats += 1
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")
+            yield master_pb2.ReportReply(acknowledged=batch.sequence)
 
     def reports(self, kind: ReportKind) -> list[TrainerReport]:
         return [report for batch in self.batches.values() for report in batch if report.kind is kind]
@@ -97,9 +98,14 @@ async def paper_master():
         await server.stop(None)
 
 
-def launch(turns_address, generation=1, done=0, iterations=100_000) -> worker_pb2.LaunchRequest:
-    order = LaunchOrder(job("a", 2, iterations), generation, (NodeShare(0, (0, 1)),), done, 5, turns_address)
-    return codec.launch_to(order)
+def launch(turns_address, generation=1, done=0, iterations=100_000) -> LaunchOrder:
+    return LaunchOrder(job("a", 2, iterations), generation, (NodeShare(0, (0, 1)),), done, 5, turns_address)
+
+
+async def carry(stub: WorkerServiceStub, *orders) -> list[str]:
+    """Sends orders; returns why some were refused."""
+    reply = await stub.Carry(codec.orders_to(orders), timeout=DEADLINE_S)
+    return [refusal.reason for refusal in reply.refused]
 
 
 def test_launch_preempt_and_resume_over_grpc(tmp_path):
@@ -110,7 +116,7 @@ def test_launch_preempt_and_resume_over_grpc(tmp_path):
             async with grpc.aio.insecure_channel(offer.worker_address) as channel:
                 stub = WorkerServiceStub(channel)
                 for _ in range(2):
-                    await stub.Launch(launch(offer.turns_address), timeout=DEADLINE_S)
+                    assert not await carry(stub, launch(offer.turns_address))
                 await until(lambda: master.reports(ReportKind.PROGRESS), "progress")
                 reply = await stub.QueryTrainers(worker_pb2.QueryTrainersRequest(), timeout=DEADLINE_S)
                 (status,) = codec.statuses_from(reply)
@@ -119,23 +125,21 @@ def test_launch_preempt_and_resume_over_grpc(tmp_path):
                 assert status.last_report_age_s < DEADLINE_S
                 master.lost_answers = 2
                 for _ in range(2):
-                    await stub.Preempt(codec.preempt_to(PreemptOrder("a", 1)), timeout=DEADLINE_S)
+                    assert not await carry(stub, PreemptOrder("a", 1))
                 await until(lambda: master.reports(ReportKind.PREEMPTED), "the trainer to leave")
                 await until(lambda: master.repeats == 2, "repeated batches")
                 (left,) = master.reports(ReportKind.PREEMPTED)
                 assert left.iterations_done > 0
                 assert left.iterations_done % 5 == 0
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await stub.Launch(worker_pb2.LaunchRequest(generation=2, turns_address="x"), timeout=DEADLINE_S)
-                assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+                (why,) = await carry(stub, launch("nowhere", 2), PreemptOrder("nobody", 1))
+                assert "turns_address: 'nowhere' given" in why
                 again = launch(offer.turns_address, 2, left.iterations_done, left.iterations_done + 20)
-                await stub.Launch(again, timeout=DEADLINE_S)
+                assert not await carry(stub, again)
                 await until(lambda: master.reports(ReportKind.FINISHED), "the end")
                 assert master.reports(ReportKind.FINISHED)[0].iterations_done == left.iterations_done + 20
                 assert len(master.reports(ReportKind.STARTED)) == 2
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await stub.Launch(launch(offer.turns_address), timeout=DEADLINE_S)
-                assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+                (why,) = await carry(stub, launch(offer.turns_address))
+                assert why == "generation 2 of job a was launched already"
 
     run(scenario())
 

@@ -24,6 +24,8 @@ from cluster_exp.runtime.codec.records import (
 from cluster_exp.runtime.codec.worker import (
     launch_from,
     launch_to,
+    order_from,
+    orders_to,
     preempt_from,
     preempt_to,
     statuses_from,
@@ -42,6 +44,8 @@ __all__ = [
     "launch_from",
     "launch_to",
     "node_view_to",
+    "order_from",
+    "orders_to",
     "preempt_from",
     "preempt_to",
     "profile_to",

@@ -35,6 +35,7 @@ _REPORT_BODIES: dict[ReportKind, Callable[[TrainerReport], object]] = {
     ReportKind.PREEMPTED: lambda report: master.Preempted(),
     ReportKind.FAILED: lambda report: master.Failed(reason=report.reason[: fields.MAX_REASON]),
 }
+_KINDS = {kind.value: kind for kind in ReportKind}
 
 
 def submission_from(message: master.SubmitJobRequest) -> tuple[str, tuple[JobSpec, ...]]:
@@ -140,24 +141,30 @@ def batch_to(batch: ReportBatch) -> master.ReportRequest:
 def batch_from(message: master.ReportRequest) -> ReportBatch:
     """A batch of reports."""
     fields.few("reports", message.reports)
+    reports = []
+    for entry in message.reports:
+        try:
+            reports.append(_report_from(entry))
+        except FieldError as error:
+            raise error.inside(f"reports[{len(reports)}]") from None
     return ReportBatch(
         node=fields.name("node", message.node),
         instance=fields.name("instance", message.instance),
         sequence=fields.count("sequence", message.sequence, 1),
-        reports=tuple(_report_from(entry, f"reports[{i}]") for i, entry in enumerate(message.reports)),
+        reports=tuple(reports),
     )
 
 
-def _report_from(message: master.TrainerReport, where: str) -> TrainerReport:
+def _report_from(message: master.TrainerReport) -> TrainerReport:
     what = message.WhichOneof("what")
     if what is None:
-        raise FieldError(f"{where}.what", None, "started, progress, finished, preempted or failed")
+        raise FieldError("what", None, "started, progress, finished, preempted or failed")
     return TrainerReport(
-        job_id=fields.name(f"{where}.job_id", message.job_id),
-        generation=fields.count(f"{where}.generation", message.generation, 1),
-        kind=ReportKind(what),
-        iterations_done=fields.count(f"{where}.iterations_done", message.iterations_done),
-        reason=fields.text(f"{where}.failed.reason", message.failed.reason) if what == "failed" else "",
+        fields.name("job_id", message.job_id),
+        fields.count("generation", message.generation, 1),
+        _KINDS[what],
+        fields.count("iterations_done", message.iterations_done),
+        fields.text("failed.reason", message.failed.reason) if what == "failed" else "",
     )
 
 

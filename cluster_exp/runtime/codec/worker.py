@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from cluster_exp.domain.actions import GroupMember, TurnGroup
 from cluster_exp.domain.resources import MAX_GROUP_SIZE, NUM_RESOURCES
-from cluster_exp.protocol.messages import LaunchOrder, PreemptOrder, TrainerStatus, TurnsOrder
+from cluster_exp.protocol.messages import LaunchOrder, Order, PreemptOrder, TrainerStatus, TurnsOrder
 from cluster_exp.runtime import fields
 from cluster_exp.runtime.codec.records import job_from, job_to, share_from, share_to, status_from, status_to
 from cluster_exp.runtime.fields import FieldError
@@ -24,9 +24,9 @@ def statuses_from(message: worker.QueryTrainersReply) -> tuple[TrainerStatus, ..
     return tuple(status_from(entry, f"trainers[{i}]") for i, entry in enumerate(message.trainers))
 
 
-def launch_to(order: LaunchOrder) -> worker.LaunchRequest:
+def launch_to(order: LaunchOrder) -> worker.LaunchOrder:
     """The message that starts a node's part of a job."""
-    return worker.LaunchRequest(
+    return worker.LaunchOrder(
         job=job_to(order.job),
         generation=order.generation,
         shares=[share_to(share) for share in order.shares],
@@ -36,7 +36,7 @@ def launch_to(order: LaunchOrder) -> worker.LaunchRequest:
     )
 
 
-def launch_from(message: worker.LaunchRequest) -> LaunchOrder:
+def launch_from(message: worker.LaunchOrder) -> LaunchOrder:
     """A job to start; its shares are by node and add up to its GPUs."""
     job = job_from(message.job)
     fields.few("shares", message.shares, least=1)
@@ -59,12 +59,12 @@ def _per_turn_from(value: int) -> int:
     return fields.count("iterations_per_turn", value, 1, _MAX_ITERATIONS_PER_TURN)
 
 
-def preempt_to(order: PreemptOrder) -> worker.PreemptRequest:
+def preempt_to(order: PreemptOrder) -> worker.PreemptOrder:
     """The message that stops a job."""
-    return worker.PreemptRequest(job_id=order.job_id, generation=order.generation)
+    return worker.PreemptOrder(job_id=order.job_id, generation=order.generation)
 
 
-def preempt_from(message: worker.PreemptRequest) -> PreemptOrder:
+def preempt_from(message: worker.PreemptOrder) -> PreemptOrder:
     """A job to stop."""
     return PreemptOrder(
         job_id=fields.name("job_id", message.job_id),
@@ -72,10 +72,10 @@ def preempt_from(message: worker.PreemptRequest) -> PreemptOrder:
     )
 
 
-def turns_to(order: TurnsOrder) -> worker.SetTurnsRequest:
+def turns_to(order: TurnsOrder) -> worker.TurnsOrder:
     """The message that sets a group's turns."""
     group = order.group
-    return worker.SetTurnsRequest(
+    return worker.TurnsOrder(
         group_id=group.group_id,
         version=group.version,
         members=[
@@ -87,7 +87,7 @@ def turns_to(order: TurnsOrder) -> worker.SetTurnsRequest:
     )
 
 
-def turns_from(message: worker.SetTurnsRequest) -> TurnsOrder:
+def turns_from(message: worker.TurnsOrder) -> TurnsOrder:
     """A group's turns; offsets are distinct."""
     fields.few("members", message.members, least=1, most=MAX_GROUP_SIZE)
     members = tuple(
@@ -107,3 +107,30 @@ def turns_from(message: worker.SetTurnsRequest) -> TurnsOrder:
         lead_node=message.lead_node,
     )
     return TurnsOrder(group, _per_turn_from(message.iterations_per_turn))
+
+
+def orders_to(orders: Iterable[Order]) -> worker.OrdersRequest:
+    """The message of orders, in their order."""
+    return worker.OrdersRequest(orders=[_order_to(order) for order in orders])
+
+
+def _order_to(order: Order) -> worker.Order:
+    match order:
+        case LaunchOrder():
+            return worker.Order(launch=launch_to(order))
+        case PreemptOrder():
+            return worker.Order(preempt=preempt_to(order))
+        case TurnsOrder():
+            return worker.Order(turns=turns_to(order))
+
+
+def order_from(message: worker.Order) -> Order:
+    """One order."""
+    match message.WhichOneof("what"):
+        case "launch":
+            return launch_from(message.launch)
+        case "preempt":
+            return preempt_from(message.preempt)
+        case "turns":
+            return turns_from(message.turns)
+    raise FieldError("what", None, "launch, preempt or turns")
