@@ -1,0 +1,63 @@
+"""A rank of the tests' job: trains a tiny model over whatever backend its environment names. Run as a script."""
+
+import argparse
+import hashlib
+import os
+import signal
+import sys
+
+import torch
+
+from cluster_exp.runtime.trainer.comm import CommunicationError, connect
+from cluster_exp.runtime.trainer.comm.gradients import GradientExchange, broadcast_state
+
+
+def digest(model: torch.nn.Module) -> str:
+    state = b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())
+    return hashlib.sha256(state).hexdigest()
+
+
+def train(comm, iterations: int, die_at: int | None, stop_at: int | None) -> str:
+    torch.set_num_threads(1)
+    torch.manual_seed(comm.rank)  # other weights on each rank, until rank 0 gives its own
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 1))
+    broadcast_state(model, comm)
+    gradients = GradientExchange(model.parameters(), comm)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    samples = torch.Generator().manual_seed(100 + comm.rank)  # other samples on each rank
+    for iteration in range(iterations):
+        if comm.rank == comm.size - 1 and iteration == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if comm.rank == comm.size - 1 and iteration == stop_at:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        inputs = torch.randn(8, 16, generator=samples)
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True)).backward()
+        gradients.exchange()
+        optimizer.step()
+    comm.broadcast(list(model.buffers()))  # running means are each rank's own
+    return digest(model)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--die-at", type=int)
+    parser.add_argument("--stop-at", type=int)
+    args = parser.parse_args()
+    try:
+        comm = connect()
+        print(f"rank {comm.rank} local {comm.local_rank} size {comm.size}", flush=True)
+        print("weights", train(comm, args.iterations, args.die_at, args.stop_at), flush=True)
+        comm.barrier()
+    except CommunicationError as error:
+        sys.stderr.write(f"LOST {error}\n")
+        comm.shutdown()
+        return 3
+    comm.shutdown()
+    comm.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
