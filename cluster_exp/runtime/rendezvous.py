@@ -13,6 +13,7 @@ A new launch of a job needs a new rendezvous. Trainers connect by `cluster_exp.r
 """
 
 import fcntl
+import math
 import socket
 import struct
 import threading
@@ -111,7 +112,6 @@ def rank_environment(
             "LOCAL_WORLD_SIZE": str(place.local_size),
             "GLOO_SOCKET_IFNAME": interface,
         }
-    whole_timeout_s = max(2, round(timeout_s))
     return {
         **common,
         "HOROVOD_HOSTNAME": _host_name(place),
@@ -126,12 +126,9 @@ def rank_environment(
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": endpoint.address,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(endpoint.port),
         "HOROVOD_GLOO_IFACE": interface,
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(whole_timeout_s),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(max(1, math.ceil(timeout_s))),
         # What is added up together, and so the last bit, must not depend on who was ready when.
         "HOROVOD_FUSION_THRESHOLD": "0",
-        # A rank that stays away although it lives: a warning at half the time, the end after all of it.
-        "HOROVOD_STALL_CHECK_TIME_SECONDS": str(whole_timeout_s // 2),
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(whole_timeout_s),
     }
 
 

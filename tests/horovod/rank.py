@@ -5,6 +5,7 @@ import hashlib
 import os
 import signal
 import sys
+from dataclasses import dataclass
 
 import torch
 
@@ -17,7 +18,25 @@ def digest(model: torch.nn.Module) -> str:
     return hashlib.sha256(state).hexdigest()
 
 
-def train(comm, iterations: int, die_at: int | None, stop_at: int | None) -> str:
+@dataclass(frozen=True)
+class Fault:
+    kind: str
+    rank: int
+    iteration: int
+
+    def happen(self) -> None:
+        match self.kind:
+            case "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "idle":  # alive, but never exchanges again
+                signal.pause()
+            case kind:
+                raise ValueError(f"no fault {kind!r}")
+
+
+def train(comm, iterations: int, fault: Fault | None) -> str:
     torch.set_num_threads(1)
     torch.manual_seed(comm.rank)  # other weights on each rank, until rank 0 gives its own
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 1))
@@ -26,10 +45,8 @@ def train(comm, iterations: int, die_at: int | None, stop_at: int | None) -> str
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     samples = torch.Generator().manual_seed(100 + comm.rank)  # other samples on each rank
     for iteration in range(iterations):
-        if comm.rank == comm.size - 1 and iteration == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if comm.rank == comm.size - 1 and iteration == stop_at:
-            os.kill(os.getpid(), signal.SIGSTOP)
+        if fault and fault.rank == comm.rank and fault.iteration == iteration:
+            fault.happen()
         inputs = torch.randn(8, 16, generator=samples)
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True)).backward()
@@ -42,17 +59,22 @@ def train(comm, iterations: int, die_at: int | None, stop_at: int | None) -> str
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--die-at", type=int)
-    parser.add_argument("--stop-at", type=int)
+    parser.add_argument("--fault", help="KIND,RANK,ITERATION")
     args = parser.parse_args()
+    fault = None
+    if args.fault:
+        kind, rank, iteration = args.fault.split(",")
+        fault = Fault(kind, int(rank), int(iteration))
+    comm = None
     try:
         comm = connect()
         print(f"rank {comm.rank} local {comm.local_rank} size {comm.size}", flush=True)
-        print("weights", train(comm, args.iterations, args.die_at, args.stop_at), flush=True)
+        print("weights", train(comm, args.iterations, fault), flush=True)
         comm.barrier()
     except CommunicationError as error:
         sys.stderr.write(f"LOST {error}\n")
-        comm.shutdown()
+        if comm is not None:
+            comm.shutdown()
         return 3
     comm.shutdown()
     comm.shutdown()

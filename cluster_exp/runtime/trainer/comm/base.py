@@ -69,7 +69,7 @@ class Communicator(Protocol):
         ...
 
     def shutdown(self) -> None:
-        """Hangs up; never waits for a rank that is gone. A second call does nothing."""
+        """Hangs up; waits for a rank that is gone no longer than the time limit. A second call does nothing."""
         ...
 
 

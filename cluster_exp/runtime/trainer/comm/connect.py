@@ -38,7 +38,7 @@ def connect(backend: str | None = None) -> Communicator:
         if name == "horovod":
             from cluster_exp.runtime.trainer.comm.horovod_backend import HorovodCommunicator
 
-            return HorovodCommunicator()
+            return HorovodCommunicator(timeout_s)
         from cluster_exp.runtime.trainer.comm.torch_backend import TorchCommunicator
 
         return TorchCommunicator(timeout_s)

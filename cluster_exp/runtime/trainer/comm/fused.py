@@ -1,5 +1,6 @@
 """What the backends with torch tensors share: tensors travel in one flat buffer per type and device."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -89,9 +90,9 @@ class FusedCommunicator(ABC):
     def _failing_as(self, what: str) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             place = f"rank {self.rank} of {self.size}"
-            raise CommunicationError(f"{place}: {what} over {self.backend} failed: {first_line(error)}") from error
+            raise CommunicationError(f"{place}: {what} over {self.backend} failed: {first_words(error)}") from error
 
     @staticmethod
     def _wait_for_devices(tensors: Sequence[torch.Tensor]) -> None:
@@ -100,7 +101,7 @@ class FusedCommunicator(ABC):
                 torch.cuda.synchronize(device)
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its kind."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+def first_words(error: BaseException) -> str:
+    """The first two sentences of an error's first line, without the source file that Gloo puts before it."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ". ".join(re.sub(r"^\[\S+:\d+\] ", "", line).split(". ")[:2]).rstrip(".")

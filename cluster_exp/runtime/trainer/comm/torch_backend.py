@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from cluster_exp.domain.errors import InputError
 from cluster_exp.runtime.trainer.comm.base import CommunicationError
-from cluster_exp.runtime.trainer.comm.fused import FusedCommunicator, first_line
+from cluster_exp.runtime.trainer.comm.fused import FusedCommunicator, first_words
 
 
 class TorchCommunicator(FusedCommunicator):
@@ -32,7 +32,7 @@ class TorchCommunicator(FusedCommunicator):
             store = _store(_variable("MASTER_ADDR"), port, rank, size, timeout)
             dist.init_process_group(kinds, store=store, rank=rank, world_size=size, timeout=timeout)
         except (RuntimeError, OSError) as error:
-            why = f"the ranks did not meet over torch: {first_line(error)}"
+            why = f"the ranks did not meet over torch: {first_words(error)}"
             raise CommunicationError(f"rank {rank} of {size}: {why}") from error
 
     def _sum(self, flat: torch.Tensor) -> None:
