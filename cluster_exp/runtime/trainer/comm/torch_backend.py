@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # its default arguments would keep a group that is there first for ever
 
 from cluster_exp.domain.errors import InputError
 from cluster_exp.runtime.trainer.comm.base import CommunicationError
@@ -36,15 +37,23 @@ class TorchCommunicator(FusedCommunicator):
             raise CommunicationError(f"rank {rank} of {size}: {why}") from error
 
     def _sum(self, flat: torch.Tensor) -> None:
-        dist.all_reduce(flat)
+        _wait(dist.all_reduce(flat, async_op=True))
 
     def _copy_from(self, flat: torch.Tensor, root: int) -> None:
-        dist.broadcast(flat, root)
+        _wait(dist.broadcast(flat, root, async_op=True))
 
     def shutdown(self) -> None:
         """See `Communicator`."""
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _wait(work: dist.Work) -> None:
+    """Waits for an exchange; what it raises does not keep the group, whose threads must end before Python does."""
+    try:
+        work.wait()
+    finally:
+        del work
 
 
 def _store(address: str, port: int, rank: int, size: int, timeout: timedelta) -> dist.TCPStore:
