@@ -80,12 +80,12 @@ check: $(VENV)/.installed-test
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && echo "ruff: clean"
 	@$(BIN)/mypy
 
-test: check
+test: check $(VENV)/.installed-horovod
 	@rm -f .coverage .coverage.*
 	@echo "tests, $(WORKERS) at a time"
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not live and not (published and slow)" --cov --cov-report=
-	@echo "live tests, one at a time: they measure wall time"
-	@$(BIN)/pytest -q -m live --cov --cov-append --cov-report=term:skip-covered
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not live and not horovod and not (published and slow)" --cov --cov-report=
+	@echo "live tests, one at a time: they measure wall time, or start processes that need the cores"
+	@$(BIN)/pytest -q -m "live or horovod" --cov --cov-append --cov-report=term:skip-covered
 
 soak: $(VENV)/.installed-test
 	@$(BIN)/pytest -q -n $(WORKERS) -m "published and slow"

@@ -56,6 +56,25 @@ def train(comm, iterations: int, fault: Fault | None) -> str:
     return digest(model)
 
 
+def exchange_all_types(comm) -> None:
+    """Means and copies of every type, in one call each; the expected values are computed here."""
+    mean = sum(range(comm.size)) / comm.size
+    floats = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+    tensors = [torch.full((3, 2), float(comm.rank), dtype=dtype) for dtype in floats for _ in range(2)]
+    tensors += [torch.zeros(4, 6)[:, ::2].fill_(comm.rank), torch.zeros(0), torch.tensor(float(comm.rank))]
+    comm.allreduce(tensors)
+    assert all(torch.equal(tensor, torch.full_like(tensor, mean)) for tensor in tensors), tensors
+    root = comm.size - 1
+    others = [torch.bool, torch.uint8, torch.int16, torch.int64, torch.complex64, *floats]
+    copies = [torch.full((5,), comm.rank == root, dtype=dtype) for dtype in others]
+    parameter = torch.nn.Parameter(torch.full((2, 2), float(comm.rank)).T)
+    comm.broadcast([*copies, parameter], root)
+    assert all(torch.equal(copy, torch.ones_like(copy)) for copy in copies), copies
+    assert torch.equal(parameter, torch.full((2, 2), float(root))), parameter
+    comm.allreduce([])
+    comm.barrier()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--iterations", type=int, default=20)
@@ -69,6 +88,7 @@ def main() -> int:
     try:
         comm = connect()
         print(f"rank {comm.rank} local {comm.local_rank} size {comm.size}", flush=True)
+        exchange_all_types(comm)
         print("weights", train(comm, args.iterations, fault), flush=True)
         comm.barrier()
     except CommunicationError as error:

@@ -90,9 +90,10 @@ def run_step(step: str, argv: Sequence[str | Path], log: Path, env: Mapping[str,
     with log.open("a", encoding="utf-8") as out:
         out.write(f"== {step}: {' '.join(map(str, argv))}\n")
         out.flush()
+        begin_bytes = out.tell()
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env)
     if done.returncode:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = log.read_bytes()[begin_bytes:].decode(errors="replace").splitlines()
         errors = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)][:SHOWN_LINES]
         shown = "\n".join(f"    {line[:200]}" for line in errors or lines[-SHOWN_LINES:])
         raise StepFailedError(f"step '{step}' failed with exit code {done.returncode}; the whole log: {log}\n{shown}")
