@@ -1,14 +1,17 @@
-#: demo   installs, then replays one trace under two policies, simulated and live
-#: test   installs what the tests need, then runs check and all tests
-#: check  linter and type checker
-#: rpc    writes the gRPC stubs from protos/
-#: soak   runs the tests that take long: the published numbers of the large traces
-#: bench  runs benchmarks/*.py
-#: clean  removes whatever was built, .venv included
+#: demo     installs, then replays one trace under two policies, simulated and live
+#: test     installs what the tests need, then runs check and all tests
+#: check    linter and type checker
+#: horovod  builds Horovod for torch's CPU build once, into ~/.cache/cluster-exp, and installs both
+#: rpc      writes the gRPC stubs from protos/
+#: soak     runs the tests that take long: the published numbers of the large traces
+#: bench    runs benchmarks/*.py
+#: clean    removes whatever was built, .venv included
+#: TORCH=... is the torch that `make horovod` asks pip for, with pip's options where need be
 #: PYTHON=... names the interpreter, VENV=... the environment, WORKERS=... the number of test processes
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 WORKERS ?= 2
+TORCH ?= torch==2.13.0
 
 BIN := $(VENV)/bin
 PROTOS := $(shell find protos -name '*.proto')
@@ -21,7 +24,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test rpc check soak bench clean
+.PHONY: help demo test rpc check horovod soak bench clean
 
 # One line a package while pip works; its errors pass unchanged.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install
@@ -55,8 +58,20 @@ $(VENV)/.installed-rpc: $(VENV)/.made setup.cfg
 	@$(PIP) -e '.[rpc]' | $(SHORTEN)
 	@touch $@
 
+# Before anything else that asks for torch: pip then keeps this one.
+$(VENV)/.installed-torch: $(VENV)/.made
+	@echo "installing $(TORCH)"
+	@$(PIP) $(TORCH) | $(SHORTEN)
+	@touch $@
+
+$(VENV)/.installed-horovod: $(VENV)/.installed-torch $(wildcard tools/horovod/*)
+	@$(BIN)/python tools/horovod/build.py
+	@touch $@
+
 demo: $(VENV)/.installed
 	@$(BIN)/python run.py demo
+
+horovod: $(VENV)/.installed-horovod
 
 rpc: $(VENV)/.installed-rpc
 	@$(BIN)/python protos/generate.py
@@ -65,12 +80,12 @@ check: $(VENV)/.installed-test
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && echo "ruff: clean"
 	@$(BIN)/mypy
 
-test: check
+test: check $(VENV)/.installed-horovod
 	@rm -f .coverage .coverage.*
 	@echo "tests, $(WORKERS) at a time"
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not live and not (published and slow)" --cov --cov-report=
-	@echo "live tests, one at a time: they measure wall time"
-	@$(BIN)/pytest -q -m live --cov --cov-append --cov-report=term:skip-covered
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not live and not horovod and not (published and slow)" --cov --cov-report=
+	@echo "live tests, one at a time: they measure wall time, or start processes that need the cores"
+	@$(BIN)/pytest -q -m "live or horovod" --cov --cov-append --cov-report=term:skip-covered
 
 soak: $(VENV)/.installed-test
 	@$(BIN)/pytest -q -n $(WORKERS) -m "published and slow"
