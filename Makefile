@@ -45,9 +45,9 @@ $(VENV)/.installed: $(VENV)/.made $(BUILD_INPUTS)
 	@$(PIP) -e . | $(SHORTEN)
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.made $(BUILD_INPUTS)
+$(VENV)/.installed-test: $(VENV)/.made $(BUILD_INPUTS) tests/requirements.txt
 	@echo "installing cluster-exp and its test tools (about two minutes)"
-	@$(PIP) -e '.[test]' | $(SHORTEN)
+	@$(PIP) -r tests/requirements.txt -e '.[test,workloads]' | $(SHORTEN)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-rpc: $(VENV)/.made setup.cfg
