@@ -53,7 +53,9 @@ def not_negative(text: str) -> int:
 
 
 def main(program: Program, argv: Sequence[str] | None = None, comm: Communicator | None = None) -> int:
-    """Trains as the options say. Exit codes: 0 done, or told to leave; 1 the worker is gone; 2 bad input.
+    """Trains as the options say.
+
+    Exit codes: 0 done, or told to leave; 1 the worker is gone; 2 bad input; 130 stopped by Ctrl-C.
 
     `comm` is closed at the end.
     """
@@ -65,16 +67,25 @@ def main(program: Program, argv: Sequence[str] | None = None, comm: Communicator
     except (WorkloadError, OSError) as error:
         sys.stderr.write(f"{program.name}: {error}\n")
         return 1 if isinstance(error, WorkerLostError) else 2
+    except KeyboardInterrupt:
+        return 130
     finally:
         comm.close()
     return 0
+
+
+class _Defaults(argparse.ArgumentDefaultsHelpFormatter):
+    """Names the default of each option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
 
 
 def _parser(program: Program) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m workloads.{program.name}",
         description=program.about,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_Defaults,
     )
     sizes = ", ".join(f"{size} {number}" for size, number in program.batch_size.items())
     add = parser.add_argument

@@ -85,7 +85,11 @@ class Training:
         """
         self._compare(state)
         self.iterations = state["iterations"]
-        self.workload.model.load_state_dict(state["model"])
+        try:
+            self.workload.model.load_state_dict(state["model"])
+        except RuntimeError as error:  # of another shape: other data have other classes
+            reason = " ".join(str(error).split())
+            raise WorkloadError(f"weights of another model: {reason}", where="checkpoint") from error
         self.workload.optimizer.load_state_dict(state["optimizer"])
         self.workload.load_state_dict(state["workload"])
         torch.set_rng_state(state["random"]["cpu"])

@@ -149,7 +149,8 @@ class NextWord(LanguageModelling):
         return tokens.byte_pairs(lines, vocabulary)
 
     def _task(self, text: str, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], ...]:
-        ids = [*self.tokenizer.encode(text).ids[: self._length], tokens.END_OF_TEXT]
+        words = self.tokenizer.encode(text).ids[: self._length] or [tokens.END_OF_TEXT]
+        ids = [*words, tokens.END_OF_TEXT]
         inputs = self._padded(ids[:-1], tokens.END_OF_TEXT)
         attention = (np.arange(self._length) < len(ids) - 1).astype(np.int64)
         return inputs, attention, self._padded(ids[1:], IGNORED)

@@ -22,7 +22,7 @@ class Replay:
     """The last `capacity` steps of one game, in order."""
 
     def __init__(self, capacity: int) -> None:
-        """An empty buffer; its memory is taken when it is filled."""
+        """An empty buffer."""
         self._capacity = capacity
         self._frames = torch.empty(capacity, SIDE, SIDE, dtype=torch.uint8)
         self._actions = torch.empty(capacity, dtype=torch.int64)

@@ -20,7 +20,7 @@ from workloads.workload import Place, Workload
 
 PIXELS = {"full": 224, "small": 128, "tiny": 64}
 FULL_CLASSES = 1000  # the full size keeps ImageNet's outputs, however many classes the data have
-_LEARNING_RATE = 0.01
+_RATED_SAMPLES = 256  # for other numbers the learning rate is scaled (Goyal et al., 2017, section 2.1)
 _MOMENTUM = 0.9
 
 _VGG = {"small": ((16, 32, 64, 128, 128), 1024), "tiny": ((4, 8, 16, 16, 16), 64)}
@@ -33,14 +33,15 @@ class Settings:
     """What a vision program differs in from the others."""
 
     batch_size: int  # of the full size
+    learning_rate: float  # at _RATED_SAMPLES an iteration
     weight_decay: float
 
 
 SETTINGS = {
-    "vgg16": Settings(16, 5e-4),
-    "vgg19": Settings(16, 5e-4),
-    "resnet18": Settings(128, 1e-4),
-    "shufflenet_v2_x1_0": Settings(128, 4e-5),
+    "vgg16": Settings(16, 0.01, 5e-4),
+    "vgg19": Settings(16, 0.01, 5e-4),
+    "resnet18": Settings(128, 0.1, 1e-4),
+    "shufflenet_v2_x1_0": Settings(128, 0.125, 4e-5),
 }
 
 
@@ -78,12 +79,13 @@ class Classification(Workload[list[Encoded], Labelled]):
         images: ImageFolder,
         order: DataOrder,
         pixels: int,
+        learning_rate: float,
         weight_decay: float,
         device: torch.device,
     ) -> None:
         self.model = model.to(device)
         self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=_LEARNING_RATE, momentum=_MOMENTUM, weight_decay=weight_decay
+            self.model.parameters(), lr=learning_rate, momentum=_MOMENTUM, weight_decay=weight_decay
         )
         self._images = images
         self._order = order
@@ -133,7 +135,8 @@ def vision_program(name: str, about: str) -> Program:
         if args.size == "full":
             num_classes = max(num_classes, FULL_CLASSES)
         model = network(name, args.size, num_classes)
-        return Classification(model, images, order, PIXELS[args.size], settings.weight_decay, place.device)
+        rate = settings.learning_rate * args.batch_size * place.world / _RATED_SAMPLES
+        return Classification(model, images, order, PIXELS[args.size], rate, settings.weight_decay, place.device)
 
     sizes = {"full": settings.batch_size, "small": 16, "tiny": 4}
     return Program(name, about, sizes, _add_options, build)

@@ -8,6 +8,7 @@ from torch import nn
 DEPTHS = {"vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}  # convolutions before each pooling
 WIDTHS = (64, 128, 256, 512, 512)  # channels of them
 HIDDEN = 4096  # units of the linear layers
+_LAST_DEVIATION = 0.01  # of the last layer's first weights: all classes begin about as likely
 _REDUCTION = 32  # five poolings halve the sides
 
 
@@ -45,6 +46,7 @@ class Vgg(nn.Module):
             if isinstance(module, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
                 nn.init.zeros_(module.bias)
+        nn.init.normal_(self.head[-1].weight, std=_LAST_DEVIATION)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """(batch, 3, pixels, pixels) to (batch, classes): logits."""
