@@ -115,11 +115,7 @@ def _run(program: Program, args: argparse.Namespace, comm: Communicator) -> None
     what = {name: value for name, value in vars(args).items() if name not in _MAY_CHANGE}
     training = Training(workload, comm, device, {"program": program.name, **what})
     path = checkpoint.path_of(args.checkpoint_dir, comm.rank) if args.checkpoint_dir else None
-    state = checkpoint.load(path) if path else None
-    if state is None:
-        training.start()
-    else:
-        training.load_state_dict(state)
+    _begin(training, comm, checkpoint.load(path) if path else None)
     resumed_at = training.iterations
     after = _Watch(program.name, args.log_every)
 
@@ -134,6 +130,19 @@ def _run(program: Program, args: argparse.Namespace, comm: Communicator) -> None
         checkpoint.save(training.state_dict(), path)
     trainer.close()
     _log.info("%s: %d iterations done, loss %.4f", program.name, training.iterations, training.loss)
+
+
+def _begin(training: Training, comm: Communicator, state: Mapping[str, Any] | None) -> None:
+    """Resumes or starts, as all ranks do: one that cannot follow rank 0 says so and leaves."""
+    if state is not None:
+        training.load_state_dict(state)
+    agreed = comm.broadcast(training.iterations)
+    if training.iterations != agreed:
+        raise WorkloadError(
+            f"of rank {comm.rank}: {training.iterations} iterations done, and {agreed} of rank 0", where="checkpoint"
+        )
+    if state is None:
+        training.start()
 
 
 def _device(name: str) -> torch.device:

@@ -1,13 +1,26 @@
 """A training that is saved and goes on in a new process ends with the same bits as one that never stopped."""
 
 import dataclasses
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.workloads.kit import DEADLINE_S, LANGUAGE, RL, VISION, difference, options, train_elsewhere, train_here
+from tests.workloads.kit import (
+    DEADLINE_S,
+    LANGUAGE,
+    RL,
+    VISION,
+    Thread,
+    difference,
+    options,
+    program,
+    train_elsewhere,
+    train_here,
+)
 from workloads import checkpoint
+from workloads.command import main
 from workloads.errors import WorkloadError
 
 STOP, END = 4, 9  # vision's 24 images are an epoch of 6 iterations: the stop and the end lie in different ones
@@ -27,6 +40,60 @@ def test_the_whole_state_is_the_same_bit_by_bit(name: str, images: Path, text: P
     assert difference(ours, theirs) == []
     assert difference(saved["model"], ours["model"]), "training changed no weight"
     assert difference(saved["optimizer"], ours["optimizer"])
+
+
+def train_in_ranks(name: str, arguments: list[str]) -> dict[int, object]:
+    """What the script's `main` gave, or raised, on each of two ranks; each is a thread."""
+    together, shared, codes = threading.Barrier(2), {}, {}
+
+    def run(rank: int) -> None:
+        try:
+            codes[rank] = main(program(name), arguments, Thread(rank, together, shared))
+        except threading.BrokenBarrierError as error:
+            codes[rank] = type(error)
+        if codes[rank] != 0:
+            together.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    return codes
+
+
+@pytest.mark.parametrize("name", ["resnet18", "a2c"])
+def test_every_rank_resumes_from_its_own_state(
+    name: str, images: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, parts, save = tmp_path / "whole", tmp_path / "parts", checkpoint.save
+
+    def save_twice(state, path: Path) -> None:
+        save(state, path)
+        if state["iterations"] == 2:
+            save(state, parts / path.name)
+
+    monkeypatch.setattr(checkpoint, "save", save_twice)
+    chosen = [*options(name, images, text), "--iterations", "6", "--checkpoint-every", "2"]
+    for folder in whole, parts:
+        assert train_in_ranks(name, [*chosen, "--checkpoint-dir", str(folder)]) == {0: 0, 1: 0}
+    ours, theirs = (
+        [{**checkpoint.load(checkpoint.path_of(folder, rank)), "random": None} for rank in range(2)]
+        for folder in (whole, parts)
+    )  # "random" is torch's generator, which threads share, and which no model here draws from
+    assert [state["iterations"] for state in ours] == [6, 6]
+    assert difference(ours, theirs) == []
+
+
+def test_ranks_with_unequal_checkpoints_do_not_train(
+    images: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [*options("a2c", images, text), "--checkpoint-dir", str(tmp_path), "--iterations"]
+    assert train_in_ranks("a2c", [*chosen, "2"]) == {0: 0, 1: 0}
+    checkpoint.path_of(tmp_path, 1).unlink()
+    assert train_in_ranks("a2c", [*chosen, "4"])[1] == 2
+    assert "a2c: checkpoint: of rank 1: 0 iterations done, and 2 of rank 0\n" in capsys.readouterr().err
+    assert checkpoint.load(checkpoint.path_of(tmp_path, 0))["iterations"] == 2
 
 
 @pytest.mark.parametrize("name", ["vgg16", "a2c"])
@@ -82,12 +149,9 @@ def test_a_file_that_is_no_checkpoint_is_named(content: str, tmp_path: Path) -> 
 def test_a_checkpoint_of_another_training_is_refused(
     change: list[str], message: str, images: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from workloads.command import main
-    from workloads.resnet18 import PROGRAM
-
     chosen = [*options("resnet18", images, text), "--iterations", "1", "--checkpoint-dir", str(tmp_path)]
     train_here("resnet18", *chosen)
-    assert main(PROGRAM, [*chosen, *change]) == 2
+    assert main(program("resnet18"), [*chosen, *change]) == 2
     assert capsys.readouterr().err == f"resnet18: {message}\n"
 
 
