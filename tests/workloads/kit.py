@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 VISION = ("vgg16", "vgg19", "resnet18", "shufflenet_v2_x1_0")
 LANGUAGE = ("bert", "gpt2")
 RL = ("a2c", "dqn")
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 
 
 def program(name: str) -> Program:
