@@ -11,7 +11,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 WORKERS ?= 2
-TORCH ?= torch==2.13.0
+TORCH ?= -r tests/requirements.txt
 
 BIN := $(VENV)/bin
 PROTOS := $(shell find protos -name '*.proto')
@@ -48,9 +48,9 @@ $(VENV)/.installed: $(VENV)/.made $(BUILD_INPUTS)
 	@$(PIP) -e . | $(SHORTEN)
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.made $(BUILD_INPUTS)
+$(VENV)/.installed-test: $(VENV)/.installed-torch $(BUILD_INPUTS)
 	@echo "installing cluster-exp and its test tools (about two minutes)"
-	@$(PIP) -e '.[test]' | $(SHORTEN)
+	@$(PIP) -e '.[test,workloads]' | $(SHORTEN)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-rpc: $(VENV)/.made setup.cfg
@@ -59,8 +59,8 @@ $(VENV)/.installed-rpc: $(VENV)/.made setup.cfg
 	@touch $@
 
 # Before anything else that asks for torch: pip then keeps this one.
-$(VENV)/.installed-torch: $(VENV)/.made
-	@echo "installing $(TORCH)"
+$(VENV)/.installed-torch: $(VENV)/.made tests/requirements.txt
+	@echo "installing torch"
 	@$(PIP) $(TORCH) | $(SHORTEN)
 	@touch $@
 
@@ -98,4 +98,4 @@ endif
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
-	@find cluster_exp -name '*_pb2.py' -o -name '*_pb2.pyi' -o -name '*_pb2_grpc.py' | xargs -r rm -f
+	@find cluster_exp -name '*_pb2.py' -o -name '*_pb2.pyi' -o -name '*_pb2_grpc.py' -o -name '*.so' | xargs -r rm -f

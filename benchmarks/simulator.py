@@ -191,7 +191,7 @@ def _large(policy: str, count: int) -> tuple[Timed, str, float]:
     took = timed(lambda: results.append(run(policy, jobs, cluster, rules, Detail.SUMMARY)))
     result = results[0]
     hours = sum(job.duration_s * job.num_gpu for job in jobs) / 3600 / len(jobs)
-    text = f"{hours:.1f} GPU-hours a job, {result.plans:,} plans, {result.rounds_skipped:,} rounds with all jobs alone"
+    text = f"{hours:.1f} GPU-hours a job, {result.plans:,} plans, {result.rounds_skipped:,} rounds skipped"
     return took, text, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -38,18 +38,31 @@ def test_folders_that_receive_stubs_are_packages():
         assert (folder / "__init__.py").is_file(), f"setuptools leaves {folder} out"
 
 
-def test_every_import_of_the_package_is_a_stated_requirement():
+def requirements(section: str, option: str) -> set[str]:
+    """Names of the packages that setup.cfg lists there."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    stated = {line.split()[0].lower() for line in config["options"]["install_requires"].split("\n") if line}
-    extras = {"torch", "horovod", "matplotlib"}
-    names = {"google": "protobuf", "grpc": "grpcio", "yaml": "pyyaml"}
+    return {line.split()[0].lower() for line in config[section][option].split("\n") if line}
+
+
+def foreign_imports(folder: Path) -> set[str]:
+    """Packages, by the names under which they are required, that the modules of a folder import."""
+    names = {"google": "protobuf", "grpc": "grpcio", "yaml": "pyyaml", "ale_py": "ale-py", "PIL": "pillow"}
     foreign = set()
-    for path in (ROOT / "cluster_exp").rglob("*.py"):
+    for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 foreign |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 foreign.add(node.module.split(".")[0])
-    foreign -= sys.stdlib_module_names | {"cluster_exp"} | extras
-    assert {names.get(name, name) for name in foreign} <= stated
+    return {names.get(name, name) for name in foreign - sys.stdlib_module_names - {"cluster_exp", "workloads"}}
+
+
+def test_every_import_of_the_package_is_a_stated_requirement():
+    extras = {"torch", "horovod", "matplotlib"}
+    assert foreign_imports(ROOT / "cluster_exp") - extras <= requirements("options", "install_requires")
+
+
+def test_every_import_of_the_workloads_is_a_requirement_of_their_extra_and_the_other_way_round():
+    extra = requirements("options.extras_require", "workloads")
+    assert foreign_imports(ROOT / "workloads") - {"numpy"} == extra

@@ -1,0 +1,1 @@
+"""Language models: text is read, tokenised by a tokenizer made from it, and a transformer learns it."""
