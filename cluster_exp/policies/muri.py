@@ -12,7 +12,15 @@ from cluster_exp.domain.plan import GroupColumns, GroupRows, Plan
 from cluster_exp.domain.policy import Trait
 from cluster_exp.domain.resources import MAX_GROUP_SIZE
 from cluster_exp.domain.snapshot import Snapshot
-from cluster_exp.policies.muri_groups import Grouping, Groups, GroupTable, by_chunks, by_matching, joined
+from cluster_exp.policies.muri_groups import (
+    Grouping,
+    Groups,
+    GroupTable,
+    by_chunks,
+    by_matching,
+    joined,
+    present_kinds,
+)
 from cluster_exp.policies.options import SWITCH, choice
 from cluster_exp.policies.pairing import WIDTH
 from cluster_exp.policies.parts import BY_ATTAINED_SERVICE, JobOrder, as_left
@@ -108,13 +116,21 @@ def _candidates(snapshot: Snapshot, table: GroupTable, order: IntColumn, group_s
     room[asks] = snapshot.trial().take_many(sizes[asks])
     in_block = np.arange(order.size) - rank % group_size  # where, in `by_size`, the job is that asked for this one
     taken = room[by_size][in_block]
+    homes = _numbered(snapshot.group[order])
     buckets = {}
     for bucket in np.argsort(by_size[begins], kind="stable").tolist():
         rows = np.arange(begins[bucket], begins[bucket] + counts[bucket])
-        slots = order[by_size[rows[taken[rows]]]]
-        if slots.size:
-            buckets[int(ascending[begins[bucket]])] = _singles(snapshot, table, slots, snapshot.group[slots])
+        chosen = by_size[rows[taken[rows]]]
+        if chosen.size:
+            buckets[int(ascending[begins[bucket]])] = _singles(snapshot, table, order[chosen], homes[chosen])
     return buckets
+
+
+def _numbered(group: IntColumn) -> IntColumn:
+    """Small numbers instead of group ids; -1 stays -1."""
+    ids, number = np.unique(group, return_inverse=True)
+    numbered: IntColumn = number - np.count_nonzero(ids < 0)
+    return numbered
 
 
 def _singles(snapshot: Snapshot, table: GroupTable, slots: IntColumn, home: IntColumn) -> Groups:
@@ -125,7 +141,7 @@ def _singles(snapshot: Snapshot, table: GroupTable, slots: IntColumn, home: IntC
 
 def _unpacked(snapshot: Snapshot, table: GroupTable, groups: Groups) -> Groups:
     """The groups, and instead of those that are slower than their members one after another, these one by one."""
-    kinds, local = np.unique(groups.kind, return_inverse=True)
+    kinds, local, _ = present_kinds(groups.kind)
     slow = np.array([len(table.kinds[kind]) > 1 and table.slower_than_alone(kind) for kind in kinds.tolist()])[local]
     if not slow.any():
         return groups
@@ -154,7 +170,7 @@ def _planned(table: GroupTable, groups: Groups) -> GroupRows:
     present = groups.members >= 0
     start = np.zeros(groups.kind.size + 1, np.int64)
     np.cumsum(np.count_nonzero(present, axis=1), out=start[1:])
-    kinds, local = np.unique(groups.kind, return_inverse=True)
+    kinds, local, _ = present_kinds(groups.kind)
     offsets = np.zeros((kinds.size, WIDTH), np.int64)
     for row, kind in enumerate(kinds.tolist()):
         turns = table.group_speed(kind).offsets

@@ -27,7 +27,7 @@ class Groups:
 
     kind: IntColumn  # number in the `GroupTable`
     members: IntColumn  # slots, groups x WIDTH, sorted by profile class; -1 where there is none
-    home: IntColumn  # the running group in which all the members are now; -1 = in none, or not in one
+    home: IntColumn  # number of the running group in which all the members are now; -1 = in none, or not in one
 
     @property
     def size(self) -> IntColumn:
@@ -37,6 +37,15 @@ class Groups:
 
     def __getitem__(self, index: IntColumn) -> "Groups":
         return Groups(self.kind[index], self.members[index], self.home[index])
+
+
+def present_kinds(kind: IntColumn) -> tuple[IntColumn, IntColumn, IntColumn]:
+    """The kinds that there are, ascending; by group, its place among them; and how many groups each has."""
+    number = np.bincount(kind)
+    kinds = np.flatnonzero(number)
+    place = np.empty(number.size, np.int64)
+    place[kinds] = np.arange(kinds.size)
+    return kinds, place[kind], number[kinds]
 
 
 def joined(parts: Sequence[Groups]) -> Groups:
@@ -194,7 +203,7 @@ def paired(
     table: GroupTable, profile_class: IntColumn, groups: Groups, group_size: int, most: int
 ) -> tuple[Groups, int]:
     """One round: a maximum-weight matching of the groups, of which the first `most` pairs merge; how many did."""
-    kinds, local, counts = np.unique(groups.kind, return_inverse=True, return_counts=True)
+    kinds, local, counts = present_kinds(groups.kind)
     matching = table.matching(kinds, counts, group_size)
     if not matching:
         return groups, 0
@@ -203,11 +212,9 @@ def paired(
     for (a, b), number in matching.items():
         numbers[a, b] = numbers[b, a] = number
         merged_kind[a, b] = merged_kind[b, a] = table.merged(int(kinds[a]), int(kinds[b]))
-    homes, home = np.unique(groups.home, return_inverse=True)
-    home = home - np.count_nonzero(homes < 0)  # -1 stays -1
     first, second = np.empty(groups.kind.size, np.int64), np.empty(groups.kind.size, np.int64)
-    found = Pairing(local, kinds.size, home, homes.size, numbers.ravel()).pair(first, second)
-    found = min(found, most)
+    homes = int(groups.home.max()) + 1
+    found = min(most, Pairing(local, kinds.size, groups.home, homes, numbers.ravel()).pair(first, second))
     first, second = first[:found], second[:found]
     members, kind, new_home = groups.members.copy(), groups.kind.copy(), groups.home.copy()
     merge(found, first, second, members.ravel(), profile_class)
