@@ -26,7 +26,7 @@ class NoWatch:
 
 
 NO_WATCH = NoWatch()
-POLICY = "policy"  # order, grouping: the whole of `plan`
-PLACEMENT = "placement"  # and reconcile
+POLICY = "policy, grouping"  # the whole of `plan`
+PLACEMENT = "placement"  # and what differs from what runs
 CORE = "rest of the core"
 RECORD = "journal and job table"

@@ -100,6 +100,9 @@ class Engine:
             self._cost.advance(self._running.columns, now_s - self._now_s)
             self._now_s = now_s
             due = self._due()
+            if due and self._interval_s and self._fills and arrival_s > now_s and self._alone():
+                self._skipped += 1
+                due = False
             self._report(finished, due)
             while arrived < len(jobs) and jobs[arrived].submit_s <= now_s:
                 self._live += 1
@@ -160,12 +163,13 @@ class Engine:
         return True
 
     def _plan(self) -> None:
-        if self._interval_s and self._fills and len(self._groups) == len(self._running.ids) == self._live:
-            self._skipped += 1
-            return
         self._wake_s = math.inf
         self._plans += 1
         self._handle(PlanDue(self._now_s))
+
+    def _alone(self) -> bool:
+        """Whether every live job runs, in a group of its own."""
+        return len(self._groups) == len(self._running.ids) == self._live
 
     def _handle(self, event: Event) -> None:
         self._events += 1

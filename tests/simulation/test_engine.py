@@ -7,10 +7,11 @@ import pytest
 from cluster_exp.domain.actions import Action, JobRecord, RecordEnd
 from cluster_exp.domain.cluster import ClusterSpec, NodeSpec
 from cluster_exp.domain.errors import InvariantError
-from cluster_exp.domain.events import Event, PlanDue
+from cluster_exp.domain.events import Event, PlanDue, Progressed
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.policies.registry import make_policy
+from cluster_exp.sim.engine import Engine
 from cluster_exp.sim.simulate import SimulationOptions, simulate
 
 GPU_ONLY = StageProfile(1.0, 0.0, 0.0, 1.0, 0.0)
@@ -114,3 +115,28 @@ def test_the_same_input_gives_the_same_events_and_actions() -> None:
 def test_a_job_that_can_never_run_is_named() -> None:
     with pytest.raises(InvariantError, match="1 jobs wait"):
         run("fifo", [job("a", 1, num_gpu=3)], gpus=(2,))
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srsf", "las", "muri-s"])
+def test_rounds_that_are_skipped_change_nothing(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job(f"j{i}", 300 + 170 * i, submit_s=90.0 * i, num_gpu=1 + i % 3) for i in range(12)]
+    skipping = run(policy, jobs, (4, 4), start_s=7.0, interval_s=60.0)
+    monkeypatch.setattr(Engine, "_alone", lambda self: False)
+    planning = run(policy, jobs, (4, 4), start_s=7.0, interval_s=60.0)
+    assert len(skipping.plans_s) < len(planning.plans_s) - 10
+    for job_id, record in planning.records.items():
+        skipped = skipping.records[job_id]
+        assert skipped.end_s == pytest.approx(record.end_s)
+        assert (skipped.start_s, skipped.preempted) == (record.start_s, record.preempted)
+        assert skipped.executed_s == pytest.approx(record.executed_s)
+
+
+def test_policies_that_want_to_be_asked_are_asked_in_every_round() -> None:
+    assert len(run("tiresias", [job("a", 600)], (4,), interval_s=60.0).plans_s) >= 9
+
+
+def test_between_rounds_nobody_reports_progress() -> None:
+    notes = run("srsf", [job("a", 100), job("b", 10), job("c", 200, submit_s=5)], (2,), interval_s=60.0)
+    reports = [event.time_s for event, _ in notes.log if isinstance(event, Progressed)]
+    assert set(reports) <= set(notes.plans_s)
+    assert len(reports) >= 1

@@ -36,6 +36,28 @@ def test_one_policy_lies_in_the_directory_itself(tmp_path, capsys):
     assert lines[2].split()[:3] == ["srsf", "sim", "12"]
 
 
+def test_a_profile_says_where_the_time_went(tmp_path, capsys):
+    assert simulate(tmp_path / "out", "--profile", policy="srsf,muri-s") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4].startswith("profile")
+    assert [line.split()[0] for line in lines[6:]] == ["srsf", "muri-s"]
+    for policy in ("srsf", "muri-s"):
+        about = json.loads((tmp_path / "out" / policy / "run.json").read_text())
+        parts = about["profile_s"]
+        assert set(parts) == {"engine", "rest of the core", "journal and job table", "policy, grouping", "placement"}
+        assert all(seconds > 0 for seconds in parts.values())
+        assert about["peak_memory_mib"] > 10
+        assert about["events"] >= 12 + about["plans"]
+    assert simulate(tmp_path / "plain") == 0
+    assert "profile_s" not in json.loads((tmp_path / "plain" / "run.json").read_text())
+    assert "profile" not in capsys.readouterr().out
+
+
+def test_progress_says_how_fast_it_goes(tmp_path, capsys):
+    assert simulate(tmp_path / "out") == 0
+    assert "events/s" in capsys.readouterr().err
+
+
 def test_several_policies_lie_below_it(tmp_path, capsys):
     assert simulate(tmp_path / "out", policy="fifo,muri-s") == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fifo", "muri-s"]
@@ -124,7 +146,7 @@ def test_unknown_columns_pass_with_one_warning(tmp_path, caplog):
 
 
 def test_ctrl_c_leaves_a_readable_part(tmp_path, capsys, monkeypatch):
-    def stopped(policy, jobs, cluster, rules, start_cost, recorder, show):
+    def stopped(policy, jobs, cluster, rules, start_cost, recorder, show, watch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(execute, "simulate", stopped)
