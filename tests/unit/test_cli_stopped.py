@@ -17,7 +17,7 @@ def status(out) -> str:
 
 
 def test_sigterm_stops_a_simulation_as_ctrl_c_does(tmp_path, capsys, monkeypatch):
-    def terminated(policy, jobs, cluster, rules, start_cost, recorder, show):
+    def terminated(policy, jobs, cluster, rules, start_cost, recorder, show, watch):
         os.kill(os.getpid(), signal.SIGTERM)
         pytest.fail("the signal was not taken")
 

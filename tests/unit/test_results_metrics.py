@@ -121,7 +121,7 @@ def test_run_json_says_how_far_a_run_is(tmp_path):
         run.note(starts=0, start_cost_mean_s=math.nan)
     done = json.loads((tmp_path / "r" / "run.json").read_text(), parse_constant=pytest.fail)
     assert (running["status"], done["status"]) == ("running", "finished")
-    assert set(done["versions"]) == {"cluster_exp", "python"}
+    assert set(done["versions"]) == {"cluster_exp", "python", "compiled"}
     assert done["start_cost_mean_s"] is None
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == ["job.csv", "journal.jsonl", "run.json"]
 
