@@ -213,7 +213,9 @@ class JobTable:
     def _slots(self, job_ids: Sequence[str]) -> IntColumn:
         """Slots of jobs, -1 for those that are not live. A driver may ask for the same ones again and again."""
         if self._asked is None or self._asked[0] is not job_ids:
-            slots = [self.slot_of.get(job_id, -1) for job_id in job_ids]
+            slots = list(map(self.slot_of.get, job_ids))
+            if None in slots:
+                slots = [-1 if slot is None else slot for slot in slots]
             self._asked = (job_ids, np.array(slots, dtype=np.int64))
         return self._asked[1]
 

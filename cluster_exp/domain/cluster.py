@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +19,13 @@ class NodeSpec:
     switch: int = 0  # id of its switch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClusterSpec:
     """All nodes, in the order of their ids (a node's id is its index)."""
 
     nodes: tuple[NodeSpec, ...]
 
-    @property
+    @cached_property
     def num_gpu(self) -> int:
         """GPUs of the whole cluster."""
         return sum(node.num_gpu for node in self.nodes)
