@@ -61,7 +61,7 @@ class ClusterTrial:
     def take_many(self, num_gpu: IntColumn) -> BoolColumn:
         """The same for groups one after another; those that find no room are passed over."""
         taken = np.zeros(num_gpu.size, np.uint8)
-        self._pool.take_many(np.ascontiguousarray(num_gpu), self._fit, taken)
+        self._pool.take_many(np.ascontiguousarray(num_gpu, dtype=np.int64), self._fit, taken)
         return taken.view(np.bool_)
 
 

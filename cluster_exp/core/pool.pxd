@@ -20,7 +20,7 @@ cdef class Pool:
     cdef Py_ssize_t _roomy_beside(self, Py_ssize_t parts, Py_ssize_t wanted, int fit)
     cdef void _sort_parts(self, Py_ssize_t parts)
     cpdef bint take(self, Py_ssize_t wanted, int fit)
-    cpdef void take_many(self, long[::1] wanted, int fit, unsigned char[::1] taken)
+    cpdef void take_many(self, const long[::1] wanted, int fit, unsigned char[::1] taken)
     cdef void take_counts(self, Py_ssize_t parts)
     cdef void take_gpus(self, Py_ssize_t parts, long[::1] gpus, Py_ssize_t at)
     cdef bint claim(self, Py_ssize_t first, long[::1] following, long[::1] gpus, Py_ssize_t at)

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from cluster_exp.core.placement import PLACEMENTS, ClusterTrial, Layout
@@ -87,3 +88,15 @@ def test_a_trial_counts_down_and_refuses_without_change() -> None:
     assert trial.take(1)
     assert trial.free_gpus == 0
     assert not trial.take(1)
+
+
+def test_a_trial_takes_columns_that_cannot_be_written_to() -> None:
+    wanted = np.array([3, 4, 8, 1, 1], dtype=np.int32)
+    wanted.flags.writeable = False
+    assert ClusterTrial(Layout(TWO_BY_FOUR).pool(), CONSOLIDATED.fit).take_many(wanted).tolist() == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
