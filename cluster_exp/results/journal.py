@@ -58,7 +58,10 @@ class JournalWriter:
         self._number = 0
         self._encoder = msgspec.json.Encoder()
         self._file = None if detail is Detail.NONE else open(path, "xb", buffering=_BUFFER_BYTES)  # noqa: SIM115
-        self._write({"format": FORMAT_VERSION, "detail": detail.value, **header})
+        if self._file is not None:
+            self._file.write(
+                self._encoder.encode_lines([{"format": FORMAT_VERSION, "detail": detail.value, **header}])
+            )
 
     def record(self, event: Event, actions: Sequence[Action]) -> None:
         """Writes one event and its actions. Raises OSError when the disk does not take them."""
@@ -66,18 +69,14 @@ class JournalWriter:
         if self._file is None or (self._detail is Detail.SUMMARY and isinstance(event, Progressed)):
             return
         number = self._number
-        self._write({"n": number, "event": type(event).__name__, "actions": len(actions), "data": event})
-        for action in actions:
-            self._write({"n": number, "action": type(action).__name__, "data": action})
+        lines = [{"n": number, "event": type(event).__name__, "actions": len(actions), "data": event}]
+        lines += [{"n": number, "action": type(action).__name__, "data": action} for action in actions]
+        self._file.write(self._encoder.encode_lines(lines))
 
     def close(self) -> None:
         """Writes out what is buffered. Raises OSError when the disk does not take it."""
         if self._file is not None:
             self._file.close()
-
-    def _write(self, line: Mapping[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(self._encoder.encode(line) + b"\n")
 
 
 @dataclass(frozen=True, slots=True)
