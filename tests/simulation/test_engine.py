@@ -114,3 +114,11 @@ def test_the_same_input_gives_the_same_events_and_actions() -> None:
 def test_a_job_that_can_never_run_is_named() -> None:
     with pytest.raises(InvariantError, match="1 jobs wait"):
         run("fifo", [job("a", 1, num_gpu=3)], gpus=(2,))
+
+
+def test_rounds_are_not_skipped_where_another_order_of_the_same_jobs_does_not_fit() -> None:
+    jobs = [job("a", 900), job("b", 900), job("c", 300, 100, num_gpu=3), job("d", 300, 100, num_gpu=3)]
+    notes = run("muri-l", jobs, gpus=(4, 4), interval_s=10)
+    # From 160 s on the wide jobs have had more: 3 * 60 s > 160 s. In that order the others share a node.
+    assert notes.records["d"].preempted > 0
+    assert 160 in notes.plans_s
