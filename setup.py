@@ -41,10 +41,11 @@ class BuildWithStubs(build_py):
 def extensions() -> list[Extension]:
     """Extension modules of the same names as the Python ones, which they stand in for."""
     modules = [
-        Extension(path.removesuffix(".py").replace("/", "."), [path], extra_compile_args=["-O3"], optional=True)
-        for path in COMPILED
+        Extension(path.removesuffix(".py").replace("/", "."), [path], extra_compile_args=["-O3"]) for path in COMPILED
     ]
     compiled: list[Extension] = cythonize(modules, build_dir="build", compiler_directives=DIRECTIVES, quiet=True)
+    for module in compiled:
+        module.optional = True  # `cythonize` does not take it over from the modules that it is given
     return compiled
 
 

@@ -3,8 +3,9 @@
 A named strategy is a fit (how many GPUs of which nodes a group gets) and whether groups stay where they run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -39,6 +40,28 @@ PLACEMENTS = {
         Placement("quota", "who runs is counted in GPUs; then as consolidated", BEST, admit=COUNT),
     )
 }
+
+
+def any_order_fits(placement: Placement, sizes: Collection[int], widths: Collection[int]) -> bool:
+    """Whether groups that fit on the empty cluster in one order are known to do so in every order.
+
+    They are where GPUs are counted. Else each width has to divide the next wider one and the nodes that are no
+    smaller; groups wider than a node need nodes that are all alike, of which they fill whole ones.
+
+    Args:
+        placement: the strategy.
+        sizes: GPUs of each node.
+        widths: GPUs that groups may want.
+    """
+    if placement.admission == COUNT or not sizes or not widths:
+        return True
+    ascending = sorted(set(widths))
+    if any(wider % width for width, wider in pairwise(ascending)):
+        return False
+    if ascending[-1] <= min(sizes):
+        return all(size % ascending[-1] == 0 for size in sizes)
+    size = min(sizes)
+    return size == max(sizes) and all(size % width == 0 or width % size == 0 for width in ascending)
 
 
 class ClusterTrial:

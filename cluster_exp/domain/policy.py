@@ -48,7 +48,7 @@ class Trait(Enum):
     UNWEIGHED = "unweighed"  # shares without comparing how well groups interleave
     WAKES = "wakes"  # asks for plans between events
     COUNTS = "counts"  # decides by numbers of GPUs, not by nodes
-    FILLS = "fills"  # while every job runs alone, leaves all of them so
+    FILLS = "fills"  # while every job runs alone, leaves all of them so if they fit in whatever order
 
 
 def traits_of(policy: Policy) -> frozenset[Trait]:

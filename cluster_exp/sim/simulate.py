@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cluster_exp.core.placement import PLACEMENTS
+from cluster_exp.core.placement import PLACEMENTS, any_order_fits
 from cluster_exp.core.recorder import Recorder, Session
 from cluster_exp.core.scheduler import Scheduler
 from cluster_exp.core.watch import NO_WATCH, Watch
@@ -80,5 +80,8 @@ def simulate(
     """
     cost = make_cost(policy, options, start_cost)
     session = Session(make_scheduler(policy, options, cost, watch), recorder, watch)
-    engine = Engine(session, cost, options.interval_s, on_progress, fills=Trait.FILLS in traits_of(policy))
+    sizes, widths = {node.num_gpu for node in cluster.nodes}, {job.num_gpu for job in jobs}
+    placement = PLACEMENTS[options.placement or cost.placement]
+    fills = Trait.FILLS in traits_of(policy) and any_order_fits(placement, sizes, widths)
+    engine = Engine(session, cost, options.interval_s, on_progress, fills)
     return engine.run(cluster, [cost.as_run(job) for job in jobs])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cluster_exp.core.placement import PLACEMENTS, ClusterTrial, Layout
+from cluster_exp.core.placement import PLACEMENTS, ClusterTrial, Layout, any_order_fits
 from cluster_exp.domain.allotment import Allotment, NodeShare
 from cluster_exp.domain.plan import Misfit
 from tests.property import placement_rules
@@ -62,3 +62,31 @@ def test_a_trial_takes_what_the_rules_take(name: str) -> None:
             wanted = draw.randint(1, 12)
             assert trial.take(wanted) == by_rules.take(wanted), f"seed {seed}"
             assert trial.free_gpus == by_rules.free_gpus
+
+
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_where_any_order_is_said_to_fit_every_order_does(name: str) -> None:
+    placement, tried = PLACEMENTS[name], 0
+    for seed in range(3000):
+        draw = random.Random(seed)
+        sizes = [draw.choice([4, 8, 12]) for _ in range(draw.randint(2, 5))]
+        sizes = sizes if draw.random() < 0.5 else [sizes[0]] * len(sizes)
+        widths = draw.sample([1, 2, 3, 4, 6, 8, 12, 16, 24], 4)
+        if not any_order_fits(placement, sizes, widths):
+            continue
+        pool = Layout(dict(enumerate(sizes))).pool()
+        trial = ClusterTrial(pool, placement.admission)
+        fit = [wanted for wanted in draw.choices(widths, k=40) if trial.take(wanted)]
+        for _ in range(5):
+            draw.shuffle(fit)
+            again = ClusterTrial(pool.fresh(), placement.admission)
+            assert all(again.take(wanted) for wanted in fit), f"seed {seed}: {sizes} {fit}"
+        tried += 1
+    assert tried > 100
+
+
+def test_an_order_may_not_fit_where_widths_leave_gaps() -> None:
+    assert not any_order_fits(PLACEMENTS["consolidated"], [4, 4], [1, 3])
+    assert not any_order_fits(PLACEMENTS["yarn"], [8, 4], [1, 8])
+    assert any_order_fits(PLACEMENTS["quota"], [4, 4], [1, 3])
+    assert any_order_fits(PLACEMENTS["consolidated"], [8, 8], [1, 4, 16])

@@ -119,7 +119,7 @@ def test_a_job_that_can_never_run_is_named() -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "srsf", "las", "muri-s"])
 def test_rounds_that_are_skipped_change_nothing(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [job(f"j{i}", 300 + 170 * i, submit_s=90.0 * i, num_gpu=1 + i % 3) for i in range(12)]
+    jobs = [job(f"j{i}", 300 + 170 * i, submit_s=90.0 * i, num_gpu=2 ** (i % 3)) for i in range(12)]
     skipping = run(policy, jobs, (4, 4), start_s=7.0, interval_s=60.0)
     monkeypatch.setattr(Engine, "_alone", lambda self: False)
     planning = run(policy, jobs, (4, 4), start_s=7.0, interval_s=60.0)
@@ -140,3 +140,11 @@ def test_between_rounds_nobody_reports_progress() -> None:
     reports = [event.time_s for event, _ in notes.log if isinstance(event, Progressed)]
     assert set(reports) <= set(notes.plans_s)
     assert len(reports) >= 1
+
+
+def test_rounds_are_not_skipped_where_another_order_of_the_same_jobs_does_not_fit() -> None:
+    jobs = [job("a", 900), job("b", 900), job("c", 300, 100, num_gpu=3), job("d", 300, 100, num_gpu=3)]
+    notes = run("muri-l", jobs, gpus=(4, 4), interval_s=10)
+    # From 160 s on the wide jobs have had more: 3 * 60 s > 160 s. In that order the others share a node.
+    assert notes.records["d"].preempted > 0
+    assert 160 in notes.plans_s

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import setuptools
 
 ROOT = Path(__file__).parents[2]
 generate = runpy.run_path(str(ROOT / "protos" / "generate.py"))["generate"]
@@ -66,3 +67,13 @@ def test_every_import_of_the_package_is_a_stated_requirement():
 def test_every_import_of_the_workloads_is_a_requirement_of_their_extra_and_the_other_way_round():
     extra = requirements("options.extras_require", "workloads")
     assert foreign_imports(ROOT / "workloads") - {"numpy"} == extra
+
+
+def test_what_does_not_compile_is_left_out(monkeypatch):
+    """An optional extension; of one that is not, a machine without a compiler gets no package at all."""
+    given = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **arguments: given.update(arguments))
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("setup.py")
+    assert len(given["ext_modules"]) == 4
+    assert all(module.optional for module in given["ext_modules"])
