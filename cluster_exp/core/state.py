@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -213,10 +214,8 @@ class JobTable:
     def _slots(self, job_ids: Sequence[str]) -> IntColumn:
         """Slots of jobs, -1 for those that are not live. A driver may ask for the same ones again and again."""
         if self._asked is None or self._asked[0] is not job_ids:
-            slots = list(map(self.slot_of.get, job_ids))
-            if None in slots:
-                slots = [-1 if slot is None else slot for slot in slots]
-            self._asked = (job_ids, np.array(slots, dtype=np.int64))
+            slots = map(self.slot_of.get, job_ids, repeat(-1))
+            self._asked = (job_ids, np.fromiter(slots, np.int64, len(job_ids)))
         return self._asked[1]
 
     def set_remaining(self, slot: int, iterations: float) -> None:

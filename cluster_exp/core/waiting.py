@@ -26,16 +26,18 @@ class WaitingGroups:
         if leaving:
             holders: dict[tuple[int, int], list[int]] = {}
             for slot, allotment in leaving.items():
-                for gpu in allotment.gpus:
-                    holders.setdefault(gpu, []).append(slot)
+                for share in allotment.shares:
+                    for gpu in share.gpus:
+                        holders.setdefault((share.node, gpu), []).append(slot)
             for place, target in self._targets.items():
                 for slot in target.plan.jobs:
                     if slot in leaving:
                         self._wait(place, slot)
                 for allotment in _distinct(target.allotments):
-                    for gpu in allotment.gpus:
-                        for slot in holders.get(gpu, ()):
-                            self._wait(place, slot)
+                    for share in allotment.shares:
+                        for gpu in share.gpus:
+                            for slot in holders.get((share.node, gpu), ()):
+                                self._wait(place, slot)
         return [self._targets.pop(place) for place in list(self._targets) if place not in self._waits_for]
 
     def leaves(self, slot: int, allotment: Allotment) -> None:

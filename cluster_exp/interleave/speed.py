@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from cluster_exp.interleave.cycle import lockstep_cycle_s, lockstep_cycles_s, or
 from cluster_exp.interleave.rates import raise_rates
 
 _GroupKey = tuple[tuple[StageProfile, ...], Order]
+_cycle_s = lru_cache(65_536)(lockstep_cycle_s)
 
 
 @dataclass
@@ -51,8 +53,9 @@ class LockstepSpeed:
         if len(profiles) == 1:
             alone_s = profiles[0].iteration_s
             return GroupSpeed(alone_s, (offsets[0],), (alone_s,))
-        cycle_s = lockstep_cycle_s(profiles, offsets) * self.contention.factor(len(profiles))
-        return GroupSpeed(cycle_s, tuple(offsets), (cycle_s,) * len(profiles))
+        offsets = tuple(offsets)
+        cycle_s = _cycle_s(tuple(profiles), offsets) * self.contention.factor(len(profiles))
+        return GroupSpeed(cycle_s, offsets, (cycle_s,) * len(profiles))
 
 
 @dataclass

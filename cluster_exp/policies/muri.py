@@ -177,11 +177,8 @@ def _planned(table: GroupTable, groups: Groups) -> GroupRows:
         offsets[row, : len(turns)] = turns
     numbers = groups.kind.tolist()
 
-    def reason(group: int) -> str:
-        kind = numbers[group]
-        return f"gamma={table.gamma(kind):.4f} cycle_s={table.group_speed(kind).cycle_s:.6g}"
-
-    return GroupRows(GroupColumns(groups.members[present], offsets[local][present], start), reason)
+    columns = GroupColumns(groups.members[present], offsets[local][present], start)
+    return GroupRows(columns, lambda group: table.described(numbers[group]))
 
 
 OPTIONS = {

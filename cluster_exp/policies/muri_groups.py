@@ -70,6 +70,7 @@ class GroupTable:
     _matcher: ClassMatcher = field(default_factory=ClassMatcher, repr=False)
     _speeds: dict[int, GroupSpeed] = field(default_factory=dict, repr=False)
     _gammas: dict[int, float] = field(default_factory=dict, repr=False)
+    _described: dict[int, str] = field(default_factory=dict, repr=False)
     _merged: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
     _matchings: dict[tuple[int, bytes, bytes], dict[tuple[int, int], int]] = field(default_factory=dict, repr=False)
 
@@ -118,6 +119,13 @@ class GroupTable:
         if kind not in self._gammas:
             self._gammas[kind] = efficiency(self._profiles(kind), self.group_speed(kind).cycle_s)
         return self._gammas[kind]
+
+    def described(self, kind: int) -> str:
+        """What plans say of such groups."""
+        if kind not in self._described:
+            cycle_s = self.group_speed(kind).cycle_s
+            self._described[kind] = f"gamma={self.gamma(kind):.4f} cycle_s={cycle_s:.6g}"
+        return self._described[kind]
 
     def slower_than_alone(self, kind: int) -> bool:
         """Whether the members would be faster one after another."""

@@ -1,13 +1,18 @@
 """How well a run used its cluster: GPU utilisation and interleaving efficiency."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from cluster_exp.domain.actions import Action, Launch, RecordEnd, SetTurns
 from cluster_exp.domain.events import Event, JobArrived, JobFinished, JobPreempted, Progressed, WorkerLost
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.models import SpeedModel
+from cluster_exp.domain.profile import StageProfile
 from cluster_exp.interleave.efficiency import efficiency
+
+_REMEMBERED = 65_536  # groups whose efficiency is not computed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class UsageMeter:
 
     def __init__(self, speed: SpeedModel) -> None:
         """`speed` tells the cycle time of groups."""
-        self._speed = speed
+        self._efficiency = lru_cache(_REMEMBERED)(lambda profiles, offsets: _efficiency(speed, profiles, offsets))
         self._specs: dict[str, JobSpec] = {}
         self._remaining: dict[str, float] = {}  # iterations when the job's work was last counted
         self._reported: dict[str, float] = {}  # iterations as last reported, not counted yet
@@ -53,38 +58,27 @@ class UsageMeter:
         self._busy_s = 0.0
         self._held_s = 0.0
         self._efficient_s = 0.0
+        self._counts: dict[type, Callable[[Any], None]] = {
+            JobArrived: self._arrived,
+            Progressed: self._progressed,
+            JobFinished: self._finished,
+            JobPreempted: self._preempted,
+            WorkerLost: self._lost,
+            SetTurns: self._announced,
+            Launch: self._launched,
+            RecordEnd: self._ended,
+        }
 
     def record(self, event: Event, actions: Sequence[Action]) -> None:
         """Takes one event and its actions into account."""
         self._now_s = event.time_s
-        match event:
-            case JobArrived(job=job):
-                self._specs[job.job_id] = job
-                self._remaining[job.job_id] = float(job.iterations)
-            case Progressed(job_ids=job_ids, remaining_iterations=remaining):
-                self._reported.update(zip(job_ids, remaining, strict=True))
-            case JobFinished(job_id=job_id):
-                self._progress(job_id, 0.0)
-            case JobPreempted(job_id=job_id, remaining_iterations=left):
-                self._progress(job_id, left)
-                self._leave(job_id, event.time_s)
-            case WorkerLost(node=node):
-                for group_id in [group_id for group_id, share in self._groups.items() if node in share.nodes]:
-                    self._close(group_id, event.time_s)
+        count = self._counts.get(type(event))
+        if count is not None:
+            count(event)
         for action in actions:
-            match action:
-                case SetTurns():
-                    self._announced(action)
-                case Launch(job=job):
-                    self._settle(job.job_id)
-                    self._remaining[job.job_id] = action.remaining_iterations
-                    share = self._groups[action.group_id]
-                    share.nodes |= {part.node for part in action.allotment.shares}
-                case RecordEnd(record=record):
-                    self._settle(record.job_id)
-                    self._leave(record.job_id, action.time_s)
-                    self._specs.pop(record.job_id, None)
-                    self._remaining.pop(record.job_id, None)
+            count = self._counts.get(type(action))
+            if count is not None:
+                count(action)
 
     def usage(self) -> Usage:
         """What was used up to the last event, by groups that still run too."""
@@ -93,6 +87,37 @@ class UsageMeter:
         open_s = [((self._now_s - share.since_s) * share.num_gpu, share.gamma) for share in self._groups.values()]
         held_s = self._held_s + sum(gpu_s for gpu_s, _ in open_s)
         return Usage(self._busy_s, held_s, self._efficient_s + sum(gpu_s * gamma for gpu_s, gamma in open_s))
+
+    def _arrived(self, event: JobArrived) -> None:
+        self._specs[event.job.job_id] = event.job
+        self._remaining[event.job.job_id] = float(event.job.iterations)
+
+    def _progressed(self, event: Progressed) -> None:
+        self._reported.update(zip(event.job_ids, event.remaining_iterations, strict=True))
+
+    def _finished(self, event: JobFinished) -> None:
+        self._progress(event.job_id, 0.0)
+
+    def _preempted(self, event: JobPreempted) -> None:
+        self._progress(event.job_id, event.remaining_iterations)
+        self._leave(event.job_id, event.time_s)
+
+    def _lost(self, event: WorkerLost) -> None:
+        for group_id in [group_id for group_id, share in self._groups.items() if event.node in share.nodes]:
+            self._close(group_id, event.time_s)
+
+    def _launched(self, action: Launch) -> None:
+        self._settle(action.job.job_id)
+        self._remaining[action.job.job_id] = action.remaining_iterations
+        share = self._groups[action.group_id]
+        share.nodes |= {part.node for part in action.allotment.shares}
+
+    def _ended(self, action: RecordEnd) -> None:
+        job_id = action.record.job_id
+        self._settle(job_id)
+        self._leave(job_id, action.time_s)
+        self._specs.pop(job_id, None)
+        self._remaining.pop(job_id, None)
 
     def _settle(self, job_id: str) -> None:
         """Counts what a job is known to have done."""
@@ -124,8 +149,7 @@ class UsageMeter:
 
     def _share(self, jobs: list[str], offsets: Sequence[int], now_s: float) -> _Share:
         specs = [self._specs[job_id] for job_id in jobs]
-        profiles = [spec.profile for spec in specs]
-        gamma = efficiency(profiles, self._speed.evaluate(profiles, offsets).cycle_s)
+        gamma = self._efficiency(tuple(spec.profile for spec in specs), tuple(offsets))
         return _Share(jobs, now_s, max(spec.num_gpu for spec in specs), gamma)
 
     def _leave(self, job_id: str, now_s: float) -> None:
@@ -145,3 +169,7 @@ class UsageMeter:
             gpu_s = (now_s - share.since_s) * share.num_gpu
             self._held_s += gpu_s
             self._efficient_s += gpu_s * share.gamma
+
+
+def _efficiency(speed: SpeedModel, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> float:
+    return efficiency(profiles, speed.evaluate(profiles, offsets).cycle_s)
