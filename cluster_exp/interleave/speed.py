@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
@@ -14,7 +13,8 @@ from cluster_exp.interleave.cycle import lockstep_cycle_s, lockstep_cycles_s, or
 from cluster_exp.interleave.rates import raise_rates
 
 _GroupKey = tuple[tuple[StageProfile, ...], Order]
-_cycle_s = lru_cache(65_536)(lockstep_cycle_s)
+_TurnsKey = tuple[tuple[StageProfile, ...], tuple[int, ...]]
+_MOST_CYCLES = 65_536  # cycles that are kept
 
 
 @dataclass
@@ -23,6 +23,7 @@ class LockstepSpeed:
 
     contention: Contention = NO_CONTENTION
     _known: dict[_GroupKey, GroupSpeed] = field(default_factory=dict, repr=False)
+    _evaluated: dict[_TurnsKey, GroupSpeed] = field(default_factory=dict, repr=False)
 
     def alone_s(self, profile: StageProfile) -> float:
         """Seconds per iteration alone: the profile's own."""
@@ -53,9 +54,13 @@ class LockstepSpeed:
         if len(profiles) == 1:
             alone_s = profiles[0].iteration_s
             return GroupSpeed(alone_s, (offsets[0],), (alone_s,))
-        offsets = tuple(offsets)
-        cycle_s = _cycle_s(tuple(profiles), offsets) * self.contention.factor(len(profiles))
-        return GroupSpeed(cycle_s, offsets, (cycle_s,) * len(profiles))
+        key = tuple(profiles), tuple(offsets)
+        if key not in self._evaluated:
+            if len(self._evaluated) >= _MOST_CYCLES:
+                self._evaluated.clear()
+            cycle_s = lockstep_cycle_s(profiles, offsets) * self.contention.factor(len(profiles))
+            self._evaluated[key] = GroupSpeed(cycle_s, key[1], (cycle_s,) * len(profiles))
+        return self._evaluated[key]
 
 
 @dataclass
