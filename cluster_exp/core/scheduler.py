@@ -160,7 +160,8 @@ class Scheduler:
         self._jobs.set_remaining(slot, event.remaining_iterations)
         if self._jobs.live[slot].cancelled:
             return self._leave(slot, JobStatus.CANCELLED, "cancelled by its user")
-        self._jobs.int_column("preempted")[slot] += 1
+        if not event.reason:
+            self._jobs.int_column("preempted")[slot] += 1
         return self._leave(slot, JobStatus.PENDING, "")
 
     def _on_cancel(self, event: CancelRequested) -> list[Action]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.errors import InputError
@@ -139,7 +140,9 @@ class _JobReader:
         batch_size = row.integer("batch_size", BATCH)
         duration_s = row.number("duration", POSITIVE_MS) / 1000
         gpu_type = row.name("gpu_type")
-        stated = {name: row.number(name, _AMOUNT[name]) for name in UNSTATED_COLUMNS if row.text(name)}
+        stated: dict[str, Any] = {
+            name: row.number(name, _AMOUNT[name]) for name in UNSTATED_COLUMNS if row.text(name)
+        }
         return JobSpec(
             job_id=job_id,
             num_gpu=num_gpu,

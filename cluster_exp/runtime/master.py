@@ -18,6 +18,7 @@ from cluster_exp.domain.events import (
     Event,
     JobArrived,
     JobFailed,
+    JobPreempted,
     JobStarted,
     PlanDue,
     Progressed,
@@ -25,7 +26,7 @@ from cluster_exp.domain.events import (
     WorkerLost,
 )
 from cluster_exp.domain.job import JobSpec, JobStatus
-from cluster_exp.protocol.messages import LaunchOrder, NodeView, ReportKind, TrainerReport, Welcome
+from cluster_exp.protocol.messages import CheckpointRules, LaunchOrder, NodeView, ReportKind, TrainerReport, Welcome
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.protocol.roster import Roster
 from cluster_exp.protocol.submissions import Submissions
@@ -61,6 +62,9 @@ class MasterConfig:
     lease_s: float = 10.0  # wall time after which a silent worker counts as lost
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended
+    comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
+    checkpoints: CheckpointRules | None = None  # None = no job has a command
+    retries: int = 0  # how often a job that fails is started again from its checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class Master:
         self._session = Session(core, recorder)
         self._clock = ScaledClock(config.time_scale)
         self._calls = calls.CallQueue(_QUEUE_LIMIT)
-        self._dispatcher = Dispatcher(self.board.specs, config.time_scale)
+        self._dispatcher = Dispatcher(self.board.specs, config.time_scale, config.retries)
         self._submissions = Submissions()
         self._timetable = Timetable((), config.interval_s)
         num_workers = len(config.cluster.nodes)
@@ -226,7 +230,7 @@ class Master:
             case Preempt():
                 self._dispatcher.preempt(action)
             case RecordEnd(record=record):
-                self._dispatcher.forget(record.job_id)
+                self._dispatcher.ended(record.job_id)
             case Wake(at_s=at_s):
                 self._timetable.wake_at(at_s)
 
@@ -283,6 +287,8 @@ class Master:
             config.lease_s,
             config.turns,
             config.stage_logs,
+            config.comm,
+            config.checkpoints,
         )
         _settle(call.reply, welcome)
 
@@ -300,7 +306,7 @@ class Master:
                 continue
             if not isinstance(event, JobStarted):
                 self._tell_core_progress()  # what a job did counts when it leaves
-            if isinstance(event, JobFailed):
+            if isinstance(event, JobFailed | JobPreempted) and event.reason:
                 _log.warning("job=%s generation=%d failed: %s", event.job_id, event.generation, event.reason)
             self._handle(event)
         self._dispatcher.send(outcome.orders)
@@ -338,7 +344,12 @@ class Master:
             order = call.order
             reason = f"node {self.roster.spec(call.node).name} cannot launch it: {call.reason}"
             report = TrainerReport(
-                order.job.job_id, order.generation, ReportKind.FAILED, order.iterations_done, reason
+                order.job.job_id,
+                order.generation,
+                ReportKind.FAILED,
+                order.iterations_done,
+                reason,
+                order.iterations_done,
             )
             await self._take_reports(call.node, (report,), at_s)
 
@@ -346,7 +357,8 @@ class Master:
         if node in self.roster.members:
             _log.warning("node=%s lost: %s", self.roster.spec(node).name, reason)
             self.roster.drop(node)
-            self._dispatcher.disconnect(node)
+            for event in self._dispatcher.disconnect(node, self._time_s()):
+                self._handle(event)
             self._handle(WorkerLost(self._time_s(), node, reason))
 
     # Showing
