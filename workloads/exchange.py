@@ -6,9 +6,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from cluster_exp.runtime.trainer.comm import CommunicationError, connect
-from cluster_exp.runtime.trainer.comm.base import Communicator as Backend
 from workloads.communicator import Communicator, SingleProcess
+from workloads.loop import Backend, CommunicationError, connect
 
 __all__ = ["CommunicationError", "LaunchedRanks", "launched"]
 
