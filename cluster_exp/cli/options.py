@@ -28,12 +28,13 @@ from cluster_exp.results.history import read_history
 from cluster_exp.results.journal import Detail
 from cluster_exp.results.run_directory import check_free, check_holds_no_run
 from cluster_exp.sim.performance import StartCost
-from cluster_exp.sim.simulate import COST_MODELS, SimulationOptions
+from cluster_exp.sim.simulate import COST_MODELS, LEARNED, SimulationOptions, check_contention
 
 MODES = ("sim", "local", "testbed")
 DEFAULT_TIME_SCALE = {"sim": 1.0, "local": 500.0, "testbed": 1.0}
 LEAST_INTERVAL_S = 0.001  # shorter ones are lost in the rounding of long times
 MOST_SEED = 2**63 - 1
+_TRUE = "--true-contention"
 COMMS = ("horovod", "torch")
 MOST_COUNT = 2**53  # iterations, retries
 MOST_TIME_SCALE = 1e9  # a trace of years then passes within a start
@@ -95,6 +96,7 @@ class RunSpec:
             "cost_model": self.rules.cost_model,
             "speed_model": self.rules.speed_model,
             "contention": self.rules.contention,
+            "true_contention": self.rules.true_contention,
             "placement": self.rules.placement,
             "interval_s": self.rules.interval_s,
             "start_cost_s": self.start_cost_s,
@@ -170,16 +172,39 @@ def _rules(arguments: argparse.Namespace, mode: str) -> SimulationOptions:
     rules = SimulationOptions(
         cost_model=choose("--cost-model", arguments.cost_model, COST_MODELS),
         speed_model=_chosen("--speed-model", arguments.speed_model, SPEED_MODELS),
-        contention=choose("--contention", arguments.contention, CONTENTIONS),
+        contention=_contention("--contention", arguments.contention),
+        true_contention=_true_contention(arguments.true_contention),
         placement=_chosen("--placement", arguments.placement, PLACEMENTS),
         interval_s=_interval_s(arguments.interval),
     )
+    if mode != "sim" and rules.true_contention is not None:
+        raise InputError(
+            f"with --mode {mode} the cluster itself shows what is true; allowed: --mode sim", where=_TRUE
+        )
+    special = rules.true_contention is not None or rules.contention not in CONTENTIONS
+    if special and rules.cost_model != "physical":
+        raise InputError(f"{rules.contention!r} with {rules.cost_model!r}; allowed: physical", where="--cost-model")
     if mode != "sim" and rules.cost_model != "physical":
         raise InputError(
             f"{rules.cost_model!r} is an accounting of simulations; with --mode {mode} allowed: physical",
             where="--cost-model",
         )
     return rules
+
+
+def _contention(option: str, name: str) -> str:
+    try:
+        check_contention(name)
+    except ValueError as error:
+        near = difflib.get_close_matches(name, [*CONTENTIONS, LEARNED], n=1, cutoff=0.0)[0]
+        raise InputError(f"{name!r} given; nearest is {near!r}; allowed: {error}", where=option) from None
+    return name
+
+
+def _true_contention(name: str | None) -> str | None:
+    if name == LEARNED:
+        raise InputError(f"{name!r} is what a scheduler believes; allowed is what a cluster does", where=_TRUE)
+    return None if name is None else _contention(_TRUE, name)
 
 
 def _chosen(option: str, name: str | None, allowed: Iterable[str]) -> str | None:

@@ -29,8 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     if header.get("detail") != Detail.FULL.value:
         raise InputError(f"is a {header.get('detail')} journal; a full one is needed", where=str(path))
     policy = make_policy(str(header["policy"]), read_history)
-    names = ("cost_model", "speed_model", "contention", "placement", "interval_s")
-    options = SimulationOptions(**{name: header[name] for name in names})
+    names = ("cost_model", "speed_model", "contention", "true_contention", "placement", "interval_s")
+    options = SimulationOptions(**{name: header[name] for name in names if name in header})
     costs, start_cost_s = default_restart_costs(), header.get("start_cost_s")
 
     def start_cost(job: JobSpec) -> float:

@@ -28,7 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--time-scale", type=float, metavar="X", help="live: simulated seconds per second (local 500, testbed 1)")
     add("--cost-model", default="physical", metavar="NAME", help="rules of the simulation (docs/cost-models.md)")
     add("--speed-model", metavar="NAME", help="lockstep or rates; default: as the policy plans")
-    add("--contention", default="none", metavar="NAME", help="slow-down of groups beyond turns: none, muri22")
+    add(
+        "--contention",
+        default="none",
+        metavar="NAME",
+        help="slow-down beyond turns: none, muri22, learned, drawn:SEED",
+    )
+    add(
+        "--true-contention", metavar="NAME", help="simulated: what the cluster really does; default: what is believed"
+    )
     add("--placement", metavar="NAME", help="consolidated, yarn or count; default: the cost model's")
     add("--start-cost", type=float, metavar="SECONDS", help="simulated: of every start; default: by model")
     add("--journal", default="full", metavar="DETAIL", help="full (default), summary or none")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cluster_exp.core.groups import RunningGroup, TargetGroup
+from cluster_exp.core.interference_watch import UNWATCHED, InterferenceWatch, Unwatched
 from cluster_exp.core.invariants import check_holders, check_plan
 from cluster_exp.core.placement import ClusterTrial, Placement
 from cluster_exp.core.places import Nodes, Places
@@ -58,6 +59,7 @@ class Scheduler:
         placement: Placement,
         watch: Watch = NO_WATCH,
         event_cost_s: Callable[[JobSpec], float] = lambda job: 0.0,
+        interference: Unwatched | InterferenceWatch = UNWATCHED,
     ) -> None:
         """Nothing is there yet.
 
@@ -67,7 +69,9 @@ class Scheduler:
             placement: where groups go.
             watch: told which part of the work begins and ends.
             event_cost_s: seconds that a running job loses at every event, as policies see it (`sim/muri22.py`).
+            interference: learns how fast groups are; `speed` then only counts until it knows better.
         """
+        self._interference = interference
         self._policy = policy
         self._speed = speed
         self._placement = placement
@@ -150,6 +154,7 @@ class Scheduler:
 
     def _on_progressed(self, event: Progressed) -> list[Action]:
         self._jobs.progress(event.job_ids, event.remaining_iterations)
+        self._interference.progressed(event, self._jobs, self._groups)
         return []
 
     def _on_started(self, event: JobStarted) -> list[Action]:
@@ -210,6 +215,7 @@ class Scheduler:
     def _on_plan_due(self, event: PlanDue) -> list[Action]:
         jobs = self._jobs
         jobs.count_until(event.time_s)
+        self._speed = self._interference.renewed() or self._speed
         self._watch.enter(POLICY)
         plan = self._policy.plan(self.snapshot(), self._memory)
         self._watch.leave()
@@ -254,6 +260,7 @@ class Scheduler:
         if group is None:
             self._next_group += 1
             group = self._groups[group_id] = RunningGroup(group_id, 0, {})
+        self._interference.regrouped(self._now_s, group, self._jobs)
         group.members = members
         launches: list[Action] = [
             self._launch(slot, group, allotment, target.plan.reason)
@@ -269,6 +276,7 @@ class Scheduler:
         groups = self._jobs.int_column("group")
         former = self._groups.get(int(groups[slot]))
         if former is not None and former is not group:
+            self._interference.regrouped(self._now_s, former, self._jobs)
             former.members.pop(slot, None)
             if not former.members:
                 del self._groups[former.group_id]
@@ -320,6 +328,8 @@ class Scheduler:
         jobs = self._jobs
         group = self._groups[int(jobs.int_column("group")[slot])]
         jobs.count_one_until(self._now_s, slot)
+        self._interference.regrouped(self._now_s, group, jobs)
+        self._interference.left(slot)
         group.members.pop(slot)
         jobs.int_column("group")[slot] = -1
         places = jobs.int_column("place")

@@ -105,7 +105,7 @@ def grid_of(spec: SweepSpec) -> Grid:
         spec.seeds,
         spec.policies,
     ):
-        rules = SimulationOptions(cost, speed, contention, placement, interval_s)
+        rules = SimulationOptions(cost, speed, contention, placement=placement, interval_s=interval_s)
         cells.append(
             Cell(
                 policy=policy,
