@@ -36,6 +36,10 @@ class ProfileTable:
     def __iter__(self) -> Iterator[ProfileKey]:
         return iter(self._profiles)
 
+    def __getitem__(self, key: ProfileKey) -> StageProfile:
+        """The profile under exactly this key. Raises KeyError."""
+        return self._profiles[key]
+
     def add(self, key: ProfileKey, profile: StageProfile) -> None:
         """Adds a profile, or replaces the one under the same key."""
         self._profiles[key] = profile

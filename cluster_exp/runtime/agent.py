@@ -123,6 +123,9 @@ class NodeAgent:
     def hear(self, event: TrainerEvent) -> None:
         """Takes a trainer's word; call it in the event loop."""
         self._trainers.heard(event.job_id, event.generation, _KINDS[type(event)], event.iterations_done)
+        if isinstance(event, TrainerProgress) and event.window is not None:
+            who = (event.job_id, event.generation)
+            self._emit(TrainerReport(*who, ReportKind.MEASURED, event.iterations_done, window=event.window))
 
     def statuses(self) -> tuple[TrainerStatus, ...]:
         """All trainers of the node."""

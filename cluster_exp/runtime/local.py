@@ -40,6 +40,7 @@ class LiveConfig:
     bind: str = "127.0.0.1:0"  # where the master listens
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended, below log_dir
+    measures: bool = False  # decisions turn to the stage times that trainers measure
     extra_jobs: int = 0  # jobs that must have been submitted, and ended, besides the trace
 
 
@@ -151,6 +152,7 @@ async def _run(
         config.report_interval_s,
         turns=config.turns,
         stage_logs=config.stage_logs,
+        measures=config.measures,
     )
     master = Master(settings, core, recorder, on_progress)
     troubles: list[str] = []

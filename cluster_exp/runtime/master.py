@@ -19,6 +19,7 @@ from cluster_exp.domain.events import (
     JobArrived,
     JobFailed,
     JobStarted,
+    Measured,
     PlanDue,
     Progressed,
     WorkerJoined,
@@ -35,6 +36,7 @@ from cluster_exp.runtime.board import Board
 from cluster_exp.runtime.clock import ScaledClock
 from cluster_exp.runtime.collector import rare_collections
 from cluster_exp.runtime.link import Trouble
+from cluster_exp.runtime.measurements import measurements
 from cluster_exp.runtime.orders import Dispatcher
 from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
 from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
@@ -61,6 +63,7 @@ class MasterConfig:
     lease_s: float = 10.0  # wall time after which a silent worker counts as lost
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended
+    measures: bool = False  # decisions turn to the stage times that trainers measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +212,9 @@ class Master:
 
     def _handle(self, event: Event) -> None:
         """Gives the core one event."""
-        self._changed |= not isinstance(event, Progressed | JobStarted)
-        self._carry_out_all(event, self._session.handle(event))
+        actions = self._session.handle(event)
+        self._changed |= bool(actions) or not isinstance(event, Progressed | JobStarted | Measured)
+        self._carry_out_all(event, actions)
 
     def _carry_out_all(self, event: Event, actions: Sequence[Action]) -> None:
         self.board.note(event, actions)
@@ -293,6 +297,9 @@ class Master:
         _settle(call.reply, self.roster.members[node].taken)
 
     async def _take_reports(self, node: int, reports: tuple[TrainerReport, ...], at_s: float) -> None:
+        if self._config.measures:
+            for measured in measurements(reports, self._time_s(at_s), self._config.time_scale):
+                self._handle(measured)
         outcome = self._dispatcher.gangs.report(node, reports, self._time_s(at_s))
         for event in outcome.events:
             if isinstance(event, Progressed):

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
+from cluster_exp.domain.measure import StageWindow
 from cluster_exp.domain.resources import NUM_RESOURCES, RESOURCE_NAMES, Resource
 from cluster_exp.runtime.trainer.connection import Connection, WorkerLostError
+from cluster_exp.runtime.trainer.device import Device, TorchCuda
+from cluster_exp.runtime.trainer.meter import Meter
 
 __all__ = ["Identity", "Trainer", "WorkerLostError"]
 
@@ -77,13 +80,18 @@ class Trainer:
     `Resource`; one that is left out counts as empty.
     """
 
-    def __init__(self, identity: Identity | None) -> None:
-        """Connects to the worker, unless `identity` is None. Raises WorkerLostError when it is not there."""
+    def __init__(self, identity: Identity | None, device: Device | None = None) -> None:
+        """Connects to the worker, unless `identity` is None. Raises WorkerLostError when it is not there.
+
+        `device` is waited for before a gpu turn is given back; None = CUDA, where PyTorch uses it.
+        """
         self.identity = identity
         self.iterations_done = identity.iterations_done if identity else 0
         self.turns = False  # whether this iteration's stages take turns
         self.batch = 1  # iterations that one emulated iteration of the group stands for
         self.stopped = False  # told to leave
+        self._device: Device = device or TorchCuda()
+        self._meter = Meter()
         self._reported_s = 0.0
         self._asks = True  # whether the next boundary waits for an answer
         self._begun = False
@@ -129,6 +137,7 @@ class Trainer:
             self._begun = True
             self._report("progress")
         self._next_stage = 0
+        self._meter.begin(time.monotonic_ns(), self.turns, self._device.busy)
         return True
 
     @contextmanager
@@ -142,14 +151,19 @@ class Trainer:
         if self.identity is None:
             yield
             return
+        asked_ns = time.monotonic_ns()
         self._take(resource)
         start_ns = time.monotonic_ns()
         try:
             yield
+            if resource == Resource.GPU and self._meter.sampling:
+                self._device.synchronise()
         finally:
             end_ns = time.monotonic_ns()
             if self.turns:
+                self._meter.waited(start_ns - asked_ns)
                 self._arbiter.send_line(_GIVE_LINE)
+            self._meter.stage(resource, end_ns - start_ns)
             self._note(resource, start_ns, end_ns)
 
     def end_iteration(self, count: int = 1) -> None:
@@ -157,11 +171,12 @@ class Trainer:
         self.iterations_done += count
         if self.identity is None:
             return
+        self._meter.end(time.monotonic_ns(), count)  # what was left out has no length
         self._complete_stages()
         now_s = time.monotonic()
         if now_s - self._reported_s >= _PROGRESS_WALL_S:
             self._reported_s = now_s
-            self._report("progress")
+            self._report("progress", self._window() if self._meter.due else None)
 
     def close(self) -> None:
         """Says that all iterations are done, if they are and that is not known yet, and hangs up."""
@@ -244,11 +259,18 @@ class Trainer:
         while self._arbiter.receive()["t"] != "granted":
             pass
 
-    def _report(self, kind: str) -> None:
-        self._worker.send(kind, done=self.iterations_done)
+    def _report(self, kind: str, window: StageWindow | None = None) -> None:
+        measured = {} if window is None else {"window": window_fields(window)}
+        self._worker.send(kind, done=self.iterations_done, **measured)
+
+    def _window(self) -> StageWindow | None:
+        return self._meter.take(self._device.peak_memory_mib())
 
     def _finish(self, kind: str) -> None:
         self._finished = True
+        window = self._window()
+        if window is not None:
+            self._report("progress", window)
         self._report(kind)
 
     def _note(self, resource: Resource, start_ns: int, end_ns: int) -> None:
@@ -260,3 +282,15 @@ class Trainer:
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         self._term = True
+
+
+def window_fields(window: StageWindow) -> dict[str, Any]:
+    """A window as it goes over the wire (`protocol.turn_wire`)."""
+    return {
+        "n": window.iterations,
+        "s": window.iterations_s,
+        "sampled": window.sampled,
+        "stages": window.stages_s,
+        "turns": window.turns,
+        "mib": window.gpu_memory_mib,
+    }
