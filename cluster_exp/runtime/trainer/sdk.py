@@ -3,8 +3,8 @@
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TextIO
@@ -98,6 +98,8 @@ class Trainer:
         self._finished = False  # said its last word
         self._term = False
         self._next_stage = 0
+        self._stage_ns = 0  # when the stage under way began
+        self._stages = tuple(_Stage(self, resource) for resource in Resource)
         self._log: TextIO | None = None
         if identity is not None:
             self._connect(identity)
@@ -140,31 +142,37 @@ class Trainer:
         self._meter.begin(time.monotonic_ns(), self.turns, self._device.busy)
         return True
 
-    @contextmanager
-    def stage(self, resource: Resource) -> Iterator[None]:
-        """One stage of the iteration; with company in the group it waits for its turn first.
+    def stage(self, resource: Resource) -> AbstractContextManager[None]:
+        """One stage of the iteration, as a `with` block; with company in the group it waits for its turn first.
 
-        Raises:
+        Raises, when the block is entered:
             ValueError: the stage comes earlier in the order than one that this iteration had already.
             WorkerLostError: the worker is gone.
         """
+        return self._stages[resource]
+
+    def enter_stage(self, resource: Resource) -> None:
+        """Begins a stage, for wrappers that have no block to put it around; else as `stage`."""
         if self.identity is None:
-            yield
             return
         asked_ns = time.monotonic_ns()
         self._take(resource)
-        start_ns = time.monotonic_ns()
-        try:
-            yield
-            if resource == Resource.GPU and self._meter.sampling:
-                self._device.synchronise()
-        finally:
-            end_ns = time.monotonic_ns()
-            if self.turns:
-                self._meter.waited(start_ns - asked_ns)
-                self._arbiter.send_line(_GIVE_LINE)
-            self._meter.stage(resource, end_ns - start_ns)
-            self._note(resource, start_ns, end_ns)
+        self._stage_ns = time.monotonic_ns()
+        if self.turns:
+            self._meter.waited(self._stage_ns - asked_ns)
+
+    def leave_stage(self, resource: Resource, *, broken: bool = False) -> None:
+        """Ends it; where it broke off (`broken`), the device is not waited for."""
+        if self.identity is None:
+            return
+        if resource == Resource.GPU and self._meter.sampling and not broken:
+            self._device.synchronise()
+        end_ns = time.monotonic_ns()
+        if self.turns:
+            self._arbiter.send_line(_GIVE_LINE)
+        self._meter.stage(resource, end_ns - self._stage_ns)
+        if self._log is not None:
+            self._note(resource, self._stage_ns, end_ns)
 
     def end_iteration(self, count: int = 1) -> None:
         """Counts the iteration (or `count` of them, when one stands for several) as done."""
@@ -282,6 +290,21 @@ class Trainer:
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         self._term = True
+
+
+class _Stage(AbstractContextManager[None]):
+    """The block of a stage. One object serves all iterations: making one costs as much as all it does."""
+
+    __slots__ = ("_resource", "_trainer")
+
+    def __init__(self, trainer: Trainer, resource: Resource) -> None:
+        self._trainer, self._resource = trainer, resource
+
+    def __enter__(self) -> None:
+        self._trainer.enter_stage(self._resource)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._trainer.leave_stage(self._resource, broken=kind is not None)
 
 
 def window_fields(window: StageWindow) -> dict[str, Any]:
