@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from workloads import checkpoint
-from workloads.communicator import Communicator, SingleProcess
+from workloads.communicator import Communicator
 from workloads.errors import WorkloadError
 from workloads.loop import Trainer, Training, WorkerLostError, train
+from workloads.ranks import BackendMissingError, CommunicationError, InputError, connected
 from workloads.workload import Place, Workload
 
 SIZES = ("full", "small", "tiny")
@@ -55,18 +56,22 @@ def not_negative(text: str) -> int:
 def main(program: Program, argv: Sequence[str] | None = None, comm: Communicator | None = None) -> int:
     """Trains as the options say.
 
-    Exit codes: 0 done, or told to leave; 1 the worker is gone; 2 bad input; 130 stopped by Ctrl-C.
+    Exit codes: 0 done, or told to leave; 1 the worker or another rank is gone; 2 bad input; 130 stopped by Ctrl-C.
 
-    `comm` is closed at the end.
+    `comm` is closed at the end; without one, the ranks meet as their launcher says.
     """
     args = _parser(program).parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    comm = comm or SingleProcess()
+    try:
+        comm = comm or connected()
+    except (InputError, BackendMissingError, CommunicationError) as error:
+        sys.stderr.write(f"{program.name}: {error}\n")
+        return 2
     try:
         _run(program, args, comm)
-    except (WorkloadError, OSError) as error:
+    except (WorkloadError, OSError, CommunicationError) as error:
         sys.stderr.write(f"{program.name}: {error}\n")
-        return 1 if isinstance(error, WorkerLostError) else 2
+        return 1 if isinstance(error, WorkerLostError | CommunicationError) else 2
     except KeyboardInterrupt:
         return 130
     finally:

@@ -157,9 +157,7 @@ def _profiles(path: str | None) -> ProfileTable:
     """The shipped profiles, and before them those of a file."""
     profiles = default_profiles()
     if path is not None:
-        given = read_profiles(path)
-        for key in given:
-            profiles.add(key, given[key])
+        profiles.update(read_profiles(path))
     return profiles
 
 
