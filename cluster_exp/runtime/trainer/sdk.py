@@ -83,7 +83,7 @@ class Trainer:
     def __init__(self, identity: Identity | None, device: Device | None = None) -> None:
         """Connects to the worker, unless `identity` is None. Raises WorkerLostError when it is not there.
 
-        `device` is waited for before a gpu turn is given back; None = CUDA, where PyTorch uses it.
+        `device` is waited for before a gpu or network turn is given back; None = CUDA, where PyTorch uses it.
         """
         self.identity = identity
         self.iterations_done = identity.iterations_done if identity else 0
@@ -165,7 +165,7 @@ class Trainer:
         """Ends it; where it broke off (`broken`), the device is not waited for."""
         if self.identity is None:
             return
-        if resource == Resource.GPU and self._meter.sampling and not broken:
+        if resource >= Resource.GPU and self._meter.sampling and not broken:
             self._device.synchronise()
         end_ns = time.monotonic_ns()
         if self.turns:
