@@ -11,6 +11,7 @@ from cluster_exp.domain.profile import ProfileKey, StageProfile
 
 KEPT_WINDOWS = 15  # the latest ones, of which the median counts
 LEAST_WINDOWS = 3  # before a stated profile is doubted; a guess gives way to the first
+OVERLAP = 1.01  # stages that sum to more than so many iterations overlap
 WORTHWHILE = 0.1  # a difference below this part of an iteration changes nothing
 
 Kind = tuple[ProfileKey, StageProfile | None]
@@ -49,7 +50,8 @@ class MeasuredProfiles:
 
     Stages are best known from iterations that took turns: nothing else was on the resource, and nothing overlapped.
     The iteration alone is known from iterations alone. Where there are none of these, the one in use is stretched by
-    what the stages came to be.
+    what the stages came to be. Where stages are said to overlap, iterations alone do not show how long they are: only
+    their sum, which stretches those in use.
     """
 
     def __init__(self) -> None:
@@ -87,13 +89,17 @@ def differs(profile: StageProfile, former: StageProfile) -> bool:
 
 def _estimate(windows: _Windows, former: StageProfile) -> StageProfile:
     turns_known = len(windows.turns) >= LEAST_WINDOWS or not windows.alone
-    stages = _medians(profile.stages for profile in (windows.turns if turns_known else windows.alone))
     if windows.alone:
         iteration_s = statistics.median(profile.iteration_s for profile in windows.alone)
     else:
         in_turns_s = statistics.median(profile.iteration_s for profile in windows.turns)
         iteration_s = former.iteration_s * in_turns_s / max(former.iteration_s, former.busy_s)
-    return StageProfile(iteration_s, *stages)
+    if turns_known:
+        return StageProfile(iteration_s, *_medians(profile.stages for profile in windows.turns))
+    if former.busy_s > OVERLAP * former.iteration_s:
+        stretch = iteration_s / former.iteration_s
+        return StageProfile(iteration_s, *(stage_s * stretch for stage_s in former.stages))
+    return StageProfile(iteration_s, *_medians(profile.stages for profile in windows.alone))
 
 
 def _medians(rows: Iterable[tuple[float, ...]]) -> list[float]:

@@ -106,6 +106,16 @@ def test_without_iterations_alone_the_stated_one_is_stretched() -> None:
     assert change.profile == StageProfile(2.0, 1.0, 1.0, 1.0, 1.0)
 
 
+def test_overlapping_stages_are_not_taken_from_iterations_alone() -> None:
+    profiles = MeasuredProfiles()
+    overlapping = job("a", StageProfile(1.0, 0.5, 0.5, 0.5, 0.5))
+    as_stated, slower = StageProfile(1.0, 0.25, 0.25, 0.25, 0.25), StageProfile(2.0, 0.5, 0.5, 0.5, 0.5)
+    assert {profiles.note(overlapping, measured("a", as_stated)) for _ in range(LEAST_WINDOWS)} == {None}
+    for _ in range(KEPT_WINDOWS):
+        profiles.note(overlapping, measured("a", slower))
+    assert profiles.in_use(overlapping) == StageProfile(2.0, 1.0, 1.0, 1.0, 1.0)
+
+
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_no_policy_lets_a_job_share_before_it_was_measured(policy: str) -> None:
     """More jobs than GPUs, so that policies that share have a reason to; `check_plan` raises if one does."""
