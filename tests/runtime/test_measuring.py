@@ -2,7 +2,9 @@
 
 import asyncio
 import dataclasses
+import sys
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.local import LiveConfig, run_local
 from cluster_exp.runtime.outbox import Outbox
 from cluster_exp.runtime.trainer import Trainer
+from cluster_exp.runtime.trainer.device import TorchCuda
 from cluster_exp.runtime.trainer.meter import FIRST_WINDOW_S, Meter
 from cluster_exp.runtime.trainer.sdk import Identity, window_fields
 from cluster_exp.runtime.turn_server import TrainerEvent, TrainerProgress, TurnServer
@@ -125,6 +128,36 @@ def test_the_device_is_waited_for_before_the_gpu_turn_is_given_back(
     order = device.log[device.log.index("granted 2") :]
     turn = ["synchronised", "given back"]
     assert order == ["granted 2", "gpu work", *turn, "granted 3", *turn]
+
+
+class FakeCuda:
+    """What `TorchCuda` asks of torch.cuda."""
+
+    def __init__(self) -> None:
+        self.initialised = False
+        self.synchronised = 0
+
+    def is_initialized(self) -> bool:
+        return self.initialised
+
+    def synchronize(self) -> None:
+        self.synchronised += 1
+
+    def max_memory_allocated(self) -> int:
+        return 3 * 2**20
+
+
+def test_cuda_is_waited_for_only_where_the_program_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, device = FakeCuda(), TorchCuda()
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    device.synchronise()
+    assert (device.busy, device.peak_memory_mib()) == (False, None)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    device.synchronise()
+    assert (device.busy, cuda.synchronised, device.peak_memory_mib()) == (False, 0, None)
+    cuda.initialised = True
+    device.synchronise()
+    assert (device.busy, cuda.synchronised, device.peak_memory_mib()) == (True, 1, 3.0)
 
 
 def test_a_trainer_reports_what_it_measured(server: TurnServer, events: list[TrainerEvent]) -> None:

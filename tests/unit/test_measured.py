@@ -1,11 +1,14 @@
 """Measured profiles in the core: when decisions turn to them, and who has to be alone before."""
 
+import argparse
 import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cluster_exp.cli.options import RunSpec, run_spec
+from cluster_exp.cli.run import add_arguments
 from cluster_exp.core.measured import KEPT_WINDOWS, LEAST_WINDOWS, MeasuredProfiles
 from cluster_exp.core.placement import PLACEMENTS
 from cluster_exp.core.scheduler import Scheduler
@@ -190,3 +193,33 @@ def test_a_trace_without_stage_times_is_admitted_when_asked(tmp_path: Path) -> N
         read_trace(trace, default_profiles())
     (spec,) = read_trace(trace, ProfileTable(), admit_unprofiled=True).jobs
     assert (spec.profiled, spec.profile) == (False, StageProfile(2.0, 0.0, 0.0, 2.0, 0.0))
+
+
+def options_of(tmp_path: Path, *words: str) -> RunSpec:
+    trace, cluster = tmp_path / "t.csv", tmp_path / "c.csv"
+    trace.write_text("job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration\na,1,0,50,bert,4,100000\n")
+    columns = "num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node"
+    cluster.write_text(f"{columns}\n1,1,1,8,64\n")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    given = ["--policy", "srsf", "--trace", str(trace), "--cluster", str(cluster), "--out", str(tmp_path / "out")]
+    return run_spec(parser.parse_args([*given, *words]))
+
+
+@pytest.mark.parametrize(
+    ("words", "measures"),
+    [
+        (["--mode", "local"], False),
+        (["--mode", "local", "--measured-profiles"], True),
+        (["--mode", "local", "--admit-unprofiled"], True),
+        (["--mode", "local", "--admit-unprofiled", "--stated-profiles"], False),
+        (["--admit-unprofiled"], False),
+    ],
+)
+def test_emulated_runs_keep_what_is_stated_unless_asked(tmp_path: Path, words: list[str], measures: bool) -> None:
+    assert options_of(tmp_path, *words).measures is measures
+
+
+def test_a_simulation_measures_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing is measured in a simulation"):
+        options_of(tmp_path, "--measured-profiles")
