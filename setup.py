@@ -17,6 +17,8 @@ COMPILED = (
     "cluster_exp/core/placer.py",
     "cluster_exp/interleave/simplex.py",
     "cluster_exp/policies/pairing.py",
+    "cluster_exp/policies/weave_groups.py",
+    "cluster_exp/policies/weave_search.py",
 )
 DIRECTIVES = {
     "language_level": 3,

@@ -16,8 +16,13 @@ def path_of(directory: str | Path, rank: int) -> Path:
     return Path(directory) / f"rank-{rank}.pt"
 
 
+def former(path: Path) -> Path:
+    """Where the state before that of `path` lies: another rank may have died before it wrote the same one."""
+    return path.with_name(path.name + ".former")
+
+
 def save(state: Mapping[str, Any], path: Path) -> None:
-    """Writes the state, so that at any moment the file is the old one or the new one, whole.
+    """Writes the state, so that at any moment the file is the old one or the new one, whole; the old one is kept.
 
     Raises:
         OSError: the file cannot be written.
@@ -28,12 +33,40 @@ def save(state: Mapping[str, Any], path: Path) -> None:
         torch.save(dict(state), file)
         file.flush()
         os.fsync(file.fileno())
+    if path.exists():
+        kept = path.with_name(path.name + ".kept")
+        kept.unlink(missing_ok=True)
+        os.link(path, kept)
+        os.replace(kept, former(path))
     os.replace(unfinished, path)
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Makes the names in a file's folder last."""
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def load_at(path: Path, iterations: int) -> dict[str, Any]:
+    """The state of so many iterations: the last one that was saved, or the one before it, which then is the last.
+
+    Raises:
+        WorkloadError: there is none, or a file is no checkpoint.
+    """
+    state = load(path)
+    if state is not None and state["iterations"] == iterations:
+        return state
+    held = "no checkpoint" if state is None else f"one of {state['iterations']}"
+    state = load(former(path))
+    if state is None or state["iterations"] != iterations:
+        raise WorkloadError(f"holds {held}, and the launcher counts {iterations} iterations", where=str(path))
+    os.replace(former(path), path)
+    _sync(path)
+    return state
 
 
 def load(path: Path) -> dict[str, Any] | None:

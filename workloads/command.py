@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ import torch
 from workloads import checkpoint
 from workloads.communicator import Communicator
 from workloads.errors import WorkloadError
+from workloads.exchange import CommunicationError, launched
 from workloads.loop import Trainer, Training, WorkerLostError, train
-from workloads.ranks import BackendMissingError, CommunicationError, InputError, connected
 from workloads.workload import Place, Workload
 
 SIZES = ("full", "small", "tiny")
@@ -58,24 +59,21 @@ def main(program: Program, argv: Sequence[str] | None = None, comm: Communicator
 
     Exit codes: 0 done, or told to leave; 1 the worker or another rank is gone; 2 bad input; 130 stopped by Ctrl-C.
 
-    `comm` is closed at the end; without one, the ranks meet as their launcher says.
+    `comm` is closed at the end; without it the launcher says how the ranks exchange gradients.
     """
     args = _parser(program).parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     try:
-        comm = comm or connected()
-    except (InputError, BackendMissingError, CommunicationError) as error:
-        sys.stderr.write(f"{program.name}: {error}\n")
-        return 2
-    try:
-        _run(program, args, comm)
-    except (WorkloadError, OSError, CommunicationError) as error:
+        comm = comm or launched()
+        try:
+            _run(program, args, comm)
+        finally:
+            comm.close()
+    except (CommunicationError, WorkloadError, ImportError, OSError) as error:
         sys.stderr.write(f"{program.name}: {error}\n")
         return 1 if isinstance(error, WorkerLostError | CommunicationError) else 2
     except KeyboardInterrupt:
         return 130
-    finally:
-        comm.close()
     return 0
 
 
@@ -119,22 +117,56 @@ def _run(program: Program, args: argparse.Namespace, comm: Communicator) -> None
     torch.manual_seed(args.seed + comm.rank + 1)
     what = {name: value for name, value in vars(args).items() if name not in _MAY_CHANGE}
     training = Training(workload, comm, device, {"program": program.name, **what})
-    path = checkpoint.path_of(args.checkpoint_dir, comm.rank) if args.checkpoint_dir else None
-    _begin(training, comm, checkpoint.load(path) if path else None)
+    trainer = Trainer.from_env()
+    directory = args.checkpoint_dir or trainer.checkpoint_dir
+    saves = _Saves(trainer, checkpoint.path_of(directory, comm.rank) if directory else None, args.checkpoint_every)
+    _begin(training, comm, saves.load())
     resumed_at = training.iterations
-    after = _Watch(program.name, args.log_every)
+    watch = _Watch(program.name, args.log_every)
 
     def between(training: Training) -> None:
-        after(training)
-        if path and args.checkpoint_every and training.iterations % args.checkpoint_every == 0:
-            checkpoint.save(training.state_dict(), path)
+        watch(training)
+        if saves.due(training):
+            saves.save(training)
 
-    trainer = Trainer.from_env()
     train(training, trainer, args.iterations, between)
-    if path and training.iterations > resumed_at:
-        checkpoint.save(training.state_dict(), path)
+    if training.iterations > max(resumed_at, saves.latest):
+        saves.save(training)
     trainer.close()
     _log.info("%s: %d iterations done, loss %.4f", program.name, training.iterations, training.loss)
+
+
+class _Saves:
+    """One rank's checkpoints: where they lie, when they are written, who hears of them."""
+
+    def __init__(self, trainer: Trainer, path: Path | None, every: int | None) -> None:
+        """`path` None: none are written; `every` None: as the launcher says."""
+        self.latest = 0  # iterations of the newest one that this process wrote
+        self._trainer = trainer
+        self._path = path
+        self._every = every
+
+    def load(self) -> Mapping[str, Any] | None:
+        """The state to go on from: that which the launcher counts, or the newest one; None to begin anew."""
+        if self._path is None:
+            return None
+        if self._trainer.identity is None:
+            return checkpoint.load(self._path)
+        done = self._trainer.iterations_done
+        return checkpoint.load_at(self._path, done) if done else None
+
+    def due(self, training: Training) -> bool:
+        """Whether to write one now, between two iterations."""
+        if self._every is None:
+            return self._trainer.checkpoint_due
+        return training.iterations % self._every == 0
+
+    def save(self, training: Training) -> None:
+        """Writes one and says so. Raises OSError when the disk does not take it."""
+        if self._path is not None:
+            checkpoint.save(training.state_dict(), self._path)
+            self.latest = training.iterations
+            self._trainer.checkpointed()
 
 
 def _begin(training: Training, comm: Communicator, state: Mapping[str, Any] | None) -> None:

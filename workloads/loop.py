@@ -7,11 +7,13 @@ import torch
 from torch import nn
 
 from cluster_exp.runtime.trainer import Resource, Trainer, WorkerLostError
+from cluster_exp.runtime.trainer.comm import CommunicationError, connect
+from cluster_exp.runtime.trainer.comm import Communicator as Backend
 from workloads.communicator import Communicator
 from workloads.errors import WorkloadError
 from workloads.workload import Workload
 
-__all__ = ["Trainer", "Training", "WorkerLostError", "train"]
+__all__ = ["Backend", "CommunicationError", "Trainer", "Training", "WorkerLostError", "connect", "train"]
 
 _FORMAT = 1
 

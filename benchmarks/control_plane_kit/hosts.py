@@ -4,12 +4,13 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from cluster_exp.runtime.collector import rare_collections
+from cluster_exp.runtime.commands import Command
 from cluster_exp.runtime.launchers import LaunchKey, TrainerProcess
 from cluster_exp.runtime.turn_server import (
     TrainerDone,
@@ -69,10 +70,11 @@ class TimerLauncher:
     news: News
     _running: dict[LaunchKey, _Trainer] = field(default_factory=dict)
 
-    def start(self, key: LaunchKey, argv: Sequence[str], env: Mapping[str, str]) -> TrainerProcess:
+    def start(self, key: LaunchKey, command: Command) -> TrainerProcess:
         """Starts to count as the command line and the environment of an emulated trainer say."""
         loop = asyncio.get_running_loop()
         self.news.launched.append((key[0], time.monotonic()))
+        argv, env = command.argv, command.env
         option = dict(zip(argv[3::2], argv[4::2], strict=True))
         trainer = self._running[key] = _Trainer(
             *key,

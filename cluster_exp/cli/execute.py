@@ -59,6 +59,10 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
         turns=TURNS[speed_model_of(policy, spec.rules)],
         stage_logs=spec.stage_logs,
         measures=spec.measures,
+        comm=spec.programs.comm,
+        checkpoint_dir=_checkpoint_dir(spec, directory),
+        checkpoint_every=spec.programs.checkpoint_every,
+        retries=spec.programs.retries,
     )
     scheduler = make_scheduler(policy, spec.rules, cost)
     described = spec.described(policy)
@@ -75,6 +79,14 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
         if not result.complete:
             out.interrupted()
     return result
+
+
+def _checkpoint_dir(spec: RunSpec, directory: Path) -> Path | None:
+    """Where real jobs leave their checkpoints: each policy's jobs begin anew."""
+    if spec.programs.workloads is None:
+        return None
+    chosen = spec.programs.checkpoint_dir
+    return directory / "checkpoints" if chosen is None else chosen / directory.name
 
 
 def _announce(commands: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cluster_exp.inputs.clusters import read_cluster
 from cluster_exp.inputs.profiles import ProfileTable, default_profiles, read_profiles
 from cluster_exp.inputs.restart import default_restart_costs
 from cluster_exp.inputs.traces import read_trace
+from cluster_exp.inputs.workloads import read_workloads
 from cluster_exp.interleave.contention import CONTENTIONS
 from cluster_exp.interleave.speed import SPEED_MODELS
 from cluster_exp.policies.registry import make_policy
@@ -32,8 +34,21 @@ MODES = ("sim", "local", "testbed")
 DEFAULT_TIME_SCALE = {"sim": 1.0, "local": 500.0, "testbed": 1.0}
 LEAST_INTERVAL_S = 0.001  # shorter ones are lost in the rounding of long times
 MOST_SEED = 2**63 - 1
+COMMS = ("horovod", "torch")
+MOST_COUNT = 2**53  # iterations, retries
 MOST_TIME_SCALE = 1e9  # a trace of years then passes within a start
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOptions:
+    """How the jobs of a live run are run, and run again."""
+
+    workloads: Path | None  # which program trains which model; None = all trainers are emulated
+    comm: str  # none, horovod or torch
+    checkpoint_dir: Path | None  # None = below the run's directory
+    checkpoint_every: int  # iterations; 0 = only when told to leave
+    retries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,7 @@ class RunSpec:
     profile: bool  # simulated: measure where the time goes
     stage_logs: bool  # live: trainers write when each stage began and ended
     measures: bool  # live: decisions turn to measured stage times
+    programs: ProgramOptions
     trace_path: str
     cluster_path: str
 
@@ -84,6 +100,9 @@ class RunSpec:
             "interval_s": self.rules.interval_s,
             "start_cost_s": self.start_cost_s,
             "time_scale": self.time_scale,
+            "workloads": str(self.programs.workloads) if self.programs.workloads else None,
+            "comm": self.programs.comm,
+            "retries": self.programs.retries,
             "seed": self.seed,
         }
 
@@ -128,20 +147,22 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
     for warning in trace.warnings:
         _log.warning("%s", warning)
     start_cost_s = arguments.start_cost
+    programs = _programs(arguments, mode)
     spec = RunSpec(
         policies=policies,
-        jobs=trace.jobs,
+        jobs=_with_programs(trace.jobs, programs, mode),
         cluster=cluster,
         mode=mode,
         out=arguments.out,
         rules=rules,
         start_cost_s=None if start_cost_s is None else at_least("--start-cost", start_cost_s, 0.0),
-        time_scale=_time_scale(arguments.time_scale, mode),
+        time_scale=_time_scale(arguments.time_scale, mode, real=programs.workloads is not None),
         seed=_seed(arguments.seed),
         detail=Detail(choose("--journal", arguments.journal, [detail.value for detail in Detail])),
         profile=arguments.profile,
         stage_logs=arguments.stage_logs,
         measures=_measures(arguments, mode),
+        programs=programs,
         trace_path=str(arguments.trace),
         cluster_path=str(arguments.cluster),
     )
@@ -165,8 +186,8 @@ def _measures(arguments: argparse.Namespace, mode: str) -> bool:
     """Whether decisions turn to what trainers measure; emulated ones repeat what they are told, so not by default."""
     if mode == "sim" and arguments.measured_profiles:
         raise InputError("nothing is measured in a simulation; with --mode allowed: local, testbed", where="--mode")
-    unknown = arguments.admit_unprofiled and not arguments.stated_profiles
-    return mode != "sim" and bool(arguments.measured_profiles or unknown)
+    real_or_unknown = arguments.workloads is not None or arguments.admit_unprofiled
+    return mode != "sim" and bool(arguments.measured_profiles or (real_or_unknown and not arguments.stated_profiles))
 
 
 def _rules(arguments: argparse.Namespace, mode: str) -> SimulationOptions:
@@ -202,8 +223,50 @@ def _seed(given: int) -> int:
     raise InputError(f"{given} given; allowed: from 0 to {MOST_SEED}", where="--seed")
 
 
-def _time_scale(given: float | None, mode: str) -> float:
-    scale = DEFAULT_TIME_SCALE[mode] if given is None else given
+def _programs(arguments: argparse.Namespace, mode: str) -> ProgramOptions:
+    real = arguments.workloads is not None
+    for option, given in (
+        ("--workloads", real),
+        ("--comm", arguments.comm),
+        ("--checkpoint-dir", arguments.checkpoint_dir),
+    ):
+        if given and mode == "sim":
+            raise InputError("a simulation runs no programs; with it allowed: --mode local or testbed", where=option)
+        if given and not real:
+            raise InputError("has no meaning without --workloads: emulated trainers need none", where=option)
+    return ProgramOptions(
+        workloads=arguments.workloads,
+        comm=choose("--comm", arguments.comm or "horovod", COMMS) if real else "none",
+        checkpoint_dir=arguments.checkpoint_dir,
+        checkpoint_every=_whole("--checkpoint-every", arguments.checkpoint_every, MOST_COUNT),
+        retries=_whole("--retries", arguments.retries, MOST_COUNT),
+    )
+
+
+def _with_programs(jobs: tuple[JobSpec, ...], programs: ProgramOptions, mode: str) -> tuple[JobSpec, ...]:
+    """The jobs with their commands, if they are real ones. Raises InputError when these cannot run here."""
+    if programs.workloads is None:
+        return jobs
+    jobs = read_workloads(programs.workloads).applied(jobs)
+    wide = next((job for job in jobs if job.command and job.num_gpu > 1), None)
+    if wide is not None and mode == "local" and find_spec(programs.comm) is None:
+        raise InputError(
+            f"{programs.comm} is not installed, and job {wide.job_id} has {wide.num_gpu} ranks; "
+            "allowed: torch, or horovod after `make horovod`",
+            where="--comm",
+        )
+    return jobs
+
+
+def _whole(option: str, given: int, most: int) -> int:
+    if 0 <= given <= most:
+        return given
+    raise InputError(f"{given} given; allowed: from 0 to {most}", where=option)
+
+
+def _time_scale(given: float | None, mode: str, *, real: bool) -> float:
+    default = 1.0 if real else DEFAULT_TIME_SCALE[mode]  # programs take the time they take
+    scale = default if given is None else given
     if 0 < scale <= MOST_TIME_SCALE:
         return scale
     raise InputError(f"{scale} given; allowed: above 0, at most {MOST_TIME_SCALE:g}", where="--time-scale")

@@ -40,6 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measuring.add_argument(
         "--stated-profiles", action="store_true", help="live: decide by the given ones (default of emulated jobs)"
     )
+    add("--workloads", type=Path, metavar="FILE", help="live: which program trains which model (YAML); else emulated")
+    add(
+        "--comm",
+        metavar="NAME",
+        help="live, with --workloads: how ranks exchange gradients: horovod (default) or torch",
+    )
+    add(
+        "--checkpoint-dir",
+        type=directory,
+        metavar="DIR",
+        help="shared by all nodes; default: checkpoints below --out",
+    )
+    add("--checkpoint-every", type=int, default=500, metavar="N", help="iterations; 0 = only when told to leave")
+    add("--retries", type=int, default=3, metavar="N", help="live: times that a job that fails is started again")
     add("--drop-unfit", action="store_true", help="leave out jobs that the cluster can never hold")
     add("--profile", action="store_true", help="simulated: say at the end where the time went")
     add("--dry-run", action="store_true", help="print the first plan and stop")

@@ -40,7 +40,7 @@ from cluster_exp.domain.events import (
     WorkerJoined,
     WorkerLost,
 )
-from cluster_exp.domain.job import FINAL, JobStatus
+from cluster_exp.domain.job import FINAL, JobSpec, JobStatus
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.plan import columns_of
 from cluster_exp.domain.policy import Policy
@@ -54,14 +54,30 @@ class Scheduler:
     actions.
     """
 
-    def __init__(self, policy: Policy, speed: SpeedModel, placement: Placement, watch: Watch = NO_WATCH) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        speed: SpeedModel,
+        placement: Placement,
+        watch: Watch = NO_WATCH,
+        event_cost_s: Callable[[JobSpec], float] = lambda job: 0.0,
+    ) -> None:
+        """Nothing is there yet.
+
+        Args:
+            policy: decides who runs.
+            speed: how fast groups are taken to run.
+            placement: where groups go.
+            watch: told which part of the work begins and ends.
+            event_cost_s: seconds that a running job loses at every event, as policies see it (`sim/muri22.py`).
+        """
         self._policy = policy
         self._speed = speed
         self._placement = placement
         self._watch = watch
         self._nodes = Nodes()
         self._places = Places(self._nodes)
-        self._jobs = JobTable(speed, remembers=policy.learns)
+        self._jobs = JobTable(speed, policy.learns, event_cost_s)
         self._measured = MeasuredProfiles()
         self._allotments = HeldAllotments(self._jobs)
         self._groups: dict[int, RunningGroup] = {}
@@ -181,7 +197,8 @@ class Scheduler:
         self._jobs.set_remaining(slot, event.remaining_iterations)
         if self._jobs.live[slot].cancelled:
             return self._leave(slot, JobStatus.CANCELLED, "cancelled by its user")
-        self._jobs.int_column("preempted")[slot] += 1
+        if not event.reason:
+            self._jobs.int_column("preempted")[slot] += 1
         return self._leave(slot, JobStatus.PENDING, "")
 
     def _on_cancel(self, event: CancelRequested) -> list[Action]:

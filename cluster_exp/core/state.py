@@ -1,7 +1,7 @@
 """Hot state: what every decision reads, in numpy columns over the slots of live jobs."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeVar
@@ -50,9 +50,15 @@ class LiveJob:
 class JobTable:
     """Columns over slots; a slot is given to an arriving job and is free again when the job ended."""
 
-    def __init__(self, speed: SpeedModel, remembers: bool = True) -> None:
+    def __init__(
+        self,
+        speed: SpeedModel,
+        remembers: bool = True,
+        event_cost_s: Callable[[JobSpec], float] = lambda job: 0.0,
+    ) -> None:
         """Without `remembers`, nothing is kept of jobs that ended."""
         self._speed = speed
+        self._event_cost_s = event_cost_s
         self._remembers = remembers
         self._size = 0
         self._free: list[int] = []
@@ -153,6 +159,7 @@ class JobTable:
         floats["iterations"][slot] = spec.iterations
         floats["iteration_s"][slot] = self._speed.alone_s(profile)
         floats["first_start_s"][slot] = math.nan
+        floats["event_cost_s"][slot] = self._event_cost_s(spec)
         self._arrived += 1
         self._asked = None
         self.live[slot] = LiveJob(spec, [JobStatus.PENDING])
@@ -227,6 +234,9 @@ class JobTable:
             index, left = index[held], left[held]
         self._floats["remaining_iterations"][index] = left
         self._floats["remaining_s"][index] = left * self._floats["iteration_s"][index]
+        self._floats["served_s"][index] = (self._floats["iterations"][index] - left) * self._floats["iteration_s"][
+            index
+        ]
 
     def _slots(self, job_ids: Sequence[str]) -> IntColumn:
         """Slots of jobs, -1 for those that are not live. A driver may ask for the same ones again and again."""
@@ -238,7 +248,9 @@ class JobTable:
     def set_remaining(self, slot: int, iterations: float) -> None:
         """Notes how many iterations a job still has to do."""
         self._floats["remaining_iterations"][slot] = iterations
-        self._floats["remaining_s"][slot] = iterations * self._floats["iteration_s"][slot]
+        iteration_s = self._floats["iteration_s"][slot]
+        self._floats["remaining_s"][slot] = iterations * iteration_s
+        self._floats["served_s"][slot] = (self._floats["iterations"][slot] - iterations) * iteration_s
 
     def count_until(self, now_s: float) -> None:
         """Adds the time since the last call to the executed time of the jobs that hold GPUs."""

@@ -53,12 +53,13 @@ class JobFinished:
 
 @dataclass(frozen=True, slots=True)
 class JobPreempted:
-    """A job left its GPUs at an iteration's end, as it was told, or was evicted."""
+    """A job left its GPUs and waits again: at an iteration's end, as it was told, or because it has to be retried."""
 
     time_s: float
     job_id: str
     generation: int
-    remaining_iterations: float
+    remaining_iterations: float  # from its checkpoint on
+    reason: str = ""  # of a retry: how it ended
 
 
 @dataclass(frozen=True, slots=True)

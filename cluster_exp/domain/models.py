@@ -42,6 +42,10 @@ class SpeedModel(Protocol):
         """`group(...).cycle_s` of many groups of as many members: groups x members, indices into `profiles`."""
         ...
 
+    def iterations_s(self, profiles: Sequence[StageProfile], members: IntColumn) -> FloatColumn:
+        """`group(...).iteration_s` of many groups of as many members: groups x members, like `members`."""
+        ...
+
     def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
         """Speed of 1 to 4 jobs that take turns in the given order."""
         ...

@@ -48,6 +48,7 @@ class Trait(Enum):
     UNWEIGHED = "unweighed"  # shares without comparing how well groups interleave
     WAKES = "wakes"  # asks for plans between events
     COUNTS = "counts"  # decides by numbers of GPUs, not by nodes
+    FLOORED = "floored"  # is measured with no group faster than its slowest member alone, unlike published accounting
     FILLS = "fills"  # while every job runs alone, leaves all of them so if they fit in whatever order
 
 

@@ -29,12 +29,14 @@ GATED_COLUMNS = frozenset(
         "iterations",
         "remaining_iterations",
         "remaining_s",
+        "served_s",
+        "event_cost_s",
     }
 )
 # Columns from which a job's length can be told: a policy for unknown durations declares none of them.
 DURATION_COLUMNS = frozenset({"duration_s", "iterations", "remaining_iterations", "remaining_s"})
 # Those of them that change while a job runs.
-PROGRESS_COLUMNS = frozenset({"remaining_iterations", "remaining_s"})
+PROGRESS_COLUMNS = frozenset({"remaining_iterations", "remaining_s", "served_s"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,16 @@ class Snapshot:
     def remaining_s(self) -> FloatColumn:
         """Remaining service alone: remaining iterations times seconds per iteration alone."""
         return self.columns["remaining_s"]
+
+    @property
+    def served_s(self) -> FloatColumn:
+        """What a job has got so far: iterations done times seconds per iteration alone. It tells no job's length."""
+        return self.columns["served_s"]
+
+    @property
+    def event_cost_s(self) -> FloatColumn:
+        """Seconds that a running job loses whenever anything happens: 0 but in published accounting."""
+        return self.columns["event_cost_s"]
 
     @property
     def duration_s(self) -> FloatColumn:

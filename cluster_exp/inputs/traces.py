@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.errors import InputError
@@ -144,7 +145,9 @@ class _JobReader:
         gpu_type = row.name("gpu_type")
         profile = self.profile(row, ProfileKey(model, batch_size, num_gpu, gpu_type))
         guess = StageProfile(duration_s / max(1, iterations), 0.0, 0.0, duration_s / max(1, iterations), 0.0)
-        stated = {name: row.number(name, _AMOUNT[name]) for name in UNSTATED_COLUMNS if row.text(name)}
+        stated: dict[str, Any] = {
+            name: row.number(name, _AMOUNT[name]) for name in UNSTATED_COLUMNS if row.text(name)
+        }
         return JobSpec(
             job_id=job_id,
             num_gpu=num_gpu,

@@ -73,6 +73,10 @@ class Mapping(Value):
     def __getitem__(self, key: str) -> Value:
         return self._values[key]
 
+    def items(self) -> Iterable[tuple[str, Value]]:
+        """The keys and what stands under them."""
+        return self._values.items()
+
     def at(self, key: str) -> Value:
         """The value under a key, or the mapping itself where there is none: the place of an error."""
         return self._values.get(key, self)

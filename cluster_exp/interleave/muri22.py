@@ -17,6 +17,7 @@ from cluster_exp.domain.models import GroupSpeed, Order
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.resources import MAX_GROUP_SIZE, NUM_RESOURCES
 from cluster_exp.interleave.contention import MURI22_CONTENTION, Contention
+from cluster_exp.interleave.speed import in_lockstep
 
 ITERATION_FACTOR = 1.015  # an iteration takes this much longer than the trace says
 _STEPS = 2 * NUM_RESOURCES
@@ -83,6 +84,7 @@ class Muri22Speed:
     """Every member does one iteration a period; the period is that of the published simulator."""
 
     contention: Contention = MURI22_CONTENTION
+    floored: bool = False  # whether no period is shorter than a member's own iteration; not so as published
     _known: dict[_GroupKey, GroupSpeed] = field(default_factory=dict, repr=False)
     _evaluated: dict[tuple[tuple[StageProfile, ...], tuple[int, ...]], GroupSpeed] = field(
         default_factory=dict, repr=False
@@ -113,7 +115,7 @@ class Muri22Speed:
             opposite_s = _opposite_s(*profiles)
             if (opposite_s < period_s) if order is Order.BEST else (opposite_s > period_s):
                 period_s, offsets = opposite_s, _OPPOSITE
-        return self._speed(period_s, offsets)
+        return self._speed(profiles, period_s, offsets)
 
     def cycles_s(
         self, profiles: Sequence[StageProfile], members: IntColumn, order: Order = Order.BEST
@@ -134,7 +136,14 @@ class Muri22Speed:
             load, rest = times[:, 0], times[:, 1] + times[:, 2]
             one, other = members[:, 0], members[:, 1]
             found = combine(found, np.maximum(load[one], rest[other]) + np.maximum(load[other], rest[one]))
+        if self.floored:
+            alone_s = np.array([self.alone_s(profile) for profile in profiles])
+            found = np.maximum(found, alone_s[members].max(axis=1))
         return found * self.contention.factor(size)
+
+    def iterations_s(self, profiles: Sequence[StageProfile], members: IntColumn) -> FloatColumn:
+        """Seconds per iteration of each member of many groups: their cycle times."""
+        return in_lockstep(self.cycles_s(profiles, members), members)
 
     def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
         """Speed in the given order; two members whose offsets lie two apart load opposite to each other."""
@@ -148,11 +157,13 @@ class Muri22Speed:
 
     def _evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
         if len(profiles) == 2 and abs(offsets[0] - offsets[1]) == 2:
-            return self._speed(_opposite_s(*profiles), offsets)
+            return self._speed(profiles, _opposite_s(*profiles), offsets)
         starting = sorted(range(len(profiles)), key=lambda member: -offsets[member] % NUM_RESOURCES)
         period_s = float(pipeline_periods_s(_stage_times([profiles[i] for i in starting])[np.newaxis])[0])
-        return self._speed(period_s, offsets)
+        return self._speed(profiles, period_s, offsets)
 
-    def _speed(self, period_s: float, offsets: Sequence[int]) -> GroupSpeed:
+    def _speed(self, profiles: Sequence[StageProfile], period_s: float, offsets: Sequence[int]) -> GroupSpeed:
+        if self.floored:
+            period_s = max(period_s, *(self.alone_s(profile) for profile in profiles))
         cycle_s = period_s * self.contention.factor(len(offsets))
         return GroupSpeed(cycle_s, tuple(offsets), (cycle_s,) * len(offsets))

@@ -10,7 +10,7 @@ from cluster_exp.domain.models import GroupSpeed, Order, SpeedModel
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.interleave.contention import CONTENTIONS, NO_CONTENTION, Contention
 from cluster_exp.interleave.cycle import lockstep_cycle_s, lockstep_cycles_s, orders
-from cluster_exp.interleave.rates import raise_rates
+from cluster_exp.interleave.rates import raise_many, raise_rates
 
 _GroupKey = tuple[tuple[StageProfile, ...], Order]
 _TurnsKey = tuple[tuple[StageProfile, ...], tuple[int, ...]]
@@ -48,6 +48,10 @@ class LockstepSpeed:
             alone_s: FloatColumn = iteration_s[:, 0]
             return alone_s
         return lockstep_cycles_s(stages, iteration_s, order) * self.contention.factor(members.shape[1])
+
+    def iterations_s(self, profiles: Sequence[StageProfile], members: IntColumn) -> FloatColumn:
+        """Seconds per iteration of each member of many groups: their cycle times."""
+        return in_lockstep(self.cycles_s(profiles, members), members)
 
     def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
         """Speed in the given order."""
@@ -91,6 +95,17 @@ class RatesSpeed:
         """Lockstep cycle times of many groups."""
         return self._lockstep.cycles_s(profiles, members, order)
 
+    def iterations_s(self, profiles: Sequence[StageProfile], members: IntColumn) -> FloatColumn:
+        """Seconds per iteration of each member of many groups."""
+        cycles_s, size = self.cycles_s(profiles, members), members.shape[1]
+        if size == 1:
+            return in_lockstep(cycles_s, members)
+        stages = np.array([profile.stages for profile in profiles])[members]
+        iteration_s = np.array([profile.iteration_s for profile in profiles])[members]
+        busy_s = np.array([profile.busy_s for profile in profiles])[members]
+        eager = np.argsort(busy_s / iteration_s, axis=1, kind="stable")
+        return 1.0 / raise_many(stages, iteration_s, 1.0 / cycles_s, 1.0 / self.contention.factor(size), eager)
+
     def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
         """Speed from the given order."""
         lockstep = self._lockstep.evaluate(profiles, offsets)
@@ -103,6 +118,11 @@ class RatesSpeed:
         capacity = 1.0 / self.contention.factor(len(profiles))
         rates = raise_rates(profiles, 1.0 / lockstep.cycle_s, capacity, eager)
         return GroupSpeed(lockstep.cycle_s, lockstep.offsets, tuple(1.0 / rate for rate in rates))
+
+
+def in_lockstep(cycles_s: FloatColumn, members: IntColumn) -> FloatColumn:
+    """Cycle times of groups, once for each member."""
+    return np.repeat(cycles_s[:, np.newaxis], members.shape[1], axis=1)
 
 
 SPEED_MODELS: dict[str, Callable[[Contention], SpeedModel]] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.policy import Policy
-from cluster_exp.policies import antman, drf, gittins, las, muri, queue, themis, tiresias
+from cluster_exp.policies import antman, drf, gittins, las, muri, queue, themis, tiresias, weave
 from cluster_exp.policies.options import FILE, Option, parse_options
 
 
@@ -55,6 +55,13 @@ POLICIES: dict[str, PolicyRow] = {
             "interleaves jobs of one GPU count, least attained service first; durations unknown",
             muri.muri_l,
             muri.OPTIONS,
+        ),
+        PolicyRow("weave-s", "decides at once who runs and who shares", weave.weave_s, weave.OPTIONS_S),
+        PolicyRow(
+            "weave-l",
+            "decides at once who runs and who shares; durations unknown, learnt from finished jobs",
+            weave.weave_l,
+            weave.OPTIONS_L,
         ),
     )
 }

@@ -5,15 +5,17 @@ from dataclasses import dataclass, field
 from cluster_exp.domain.actions import Launch
 from cluster_exp.domain.events import Event, JobFailed, JobFinished, JobPreempted, JobStarted, Progressed
 from cluster_exp.protocol.messages import FINAL_REPORTS, PreemptOrder, ReportKind, TrainerReport
+from cluster_exp.protocol.retries import Retries
 
 
 @dataclass(slots=True)
 class Gang:
-    """The parts of one launch, one a node."""
+    """The parts of one launch, one a node. Iterations are those of the whole job, earlier launches included."""
 
     generation: int
     iterations: int
-    done: dict[int, int]  # iterations done of the whole job, by node
+    done: dict[int, int]  # by node
+    saved: dict[int, int]  # of the newest checkpoint, by node
     starting: set[int]  # nodes that have not reported a start
     present: set[int]  # nodes where it has not left
     stopping: bool = False  # its parts were told to stop
@@ -23,6 +25,11 @@ class Gang:
     def remaining(self) -> int:
         """Iterations that its slowest part still has to do."""
         return self.iterations - min(self.done.values())
+
+    @property
+    def unsaved(self) -> int:
+        """Iterations still to do from the newest checkpoint that all parts have."""
+        return self.iterations - min(self.saved.values())
 
 
 @dataclass(slots=True)
@@ -36,8 +43,10 @@ class Outcome:
 class Gangs:
     """All launches whose parts have not all left."""
 
-    def __init__(self) -> None:
+    def __init__(self, retries: int = 0) -> None:
+        """`retries`: how often a job that fails is started again from its checkpoint."""
         self._gangs: dict[str, Gang] = {}
+        self._retries = Retries(retries)
 
     def launch(self, action: Launch, iterations_done: int) -> None:
         """Notes a launch; reports of the job's earlier launches count no longer."""
@@ -45,6 +54,7 @@ class Gangs:
         self._gangs[action.job.job_id] = Gang(
             action.generation,
             action.job.iterations,
+            dict.fromkeys(nodes, iterations_done),
             dict.fromkeys(nodes, iterations_done),
             set(nodes),
             set(nodes),
@@ -58,6 +68,10 @@ class Gangs:
         gang.stopping = True
         return [(node, PreemptOrder(job_id, generation)) for node in sorted(gang.present)]
 
+    def ended(self, job_id: str) -> None:
+        """Forgets a job that is over."""
+        self._retries.forget(job_id)
+
     def report(self, node: int, reports: tuple[TrainerReport, ...], now_s: float) -> Outcome:
         """What a node's reports mean; reports of strangers and of earlier launches mean nothing."""
         outcome = Outcome()
@@ -67,6 +81,7 @@ class Gangs:
             if gang is None or gang.generation != report.generation or node not in gang.present:
                 continue
             gang.done[node] = max(gang.done[node], min(report.iterations_done, gang.iterations))
+            gang.saved[node] = max(gang.saved[node], min(report.saved, gang.done[node]))
             progressed[report.job_id] = float(gang.remaining)
             if report.kind is ReportKind.STARTED and node in gang.starting:
                 gang.starting.discard(node)
@@ -79,31 +94,41 @@ class Gangs:
             outcome.events.insert(0, event)
         return outcome
 
-    def lose(self, node: int) -> list[tuple[int, PreemptOrder]]:
-        """Forgets every launch with a part on a lost node; returns the orders that stop its other parts."""
-        orders = []
+    def lose(self, node: int, now_s: float) -> Outcome:
+        """Forgets every launch with a part on a lost node.
+
+        The jobs go back to their checkpoints; the orders stop their other parts.
+        """
+        outcome = Outcome()
+        back: dict[str, float] = {}
         for job_id, gang in list(self._gangs.items()):
             if node in gang.done:
-                orders += [other for other in self.stop(job_id, gang.generation) if other[0] != node]
+                outcome.orders += [other for other in self.stop(job_id, gang.generation) if other[0] != node]
+                back[job_id] = float(gang.unsaved)
                 del self._gangs[job_id]
-        return orders
+        if back:
+            outcome.events.append(Progressed(now_s, tuple(back), tuple(back.values())))
+        return outcome
 
     def _part_left(self, node: int, report: TrainerReport, gang: Gang, outcome: Outcome, now_s: float) -> None:
         gang.present.discard(node)
         if report.kind is ReportKind.FINISHED:
-            gang.done[node] = gang.iterations
+            gang.done[node] = gang.saved[node] = gang.iterations
         if report.kind is ReportKind.FAILED:
             gang.failures.append(report.reason)
         if not gang.present:
             del self._gangs[report.job_id]
-            outcome.events.append(_end_of(gang, report.job_id, now_s))
+            outcome.events.append(self._end_of(gang, report.job_id, now_s))
         elif report.kind is not ReportKind.FINISHED and not gang.stopping:
             outcome.orders += self.stop(report.job_id, gang.generation)
 
-
-def _end_of(gang: Gang, job_id: str, now_s: float) -> Event:
-    if gang.failures:
-        return JobFailed(now_s, job_id, gang.generation, gang.failures[0])
-    if gang.remaining == 0:
-        return JobFinished(now_s, job_id, gang.generation)
-    return JobPreempted(now_s, job_id, gang.generation, float(gang.remaining))
+    def _end_of(self, gang: Gang, job_id: str, now_s: float) -> Event:
+        if gang.failures:
+            again = self._retries.failed(job_id)
+            if again is None:
+                return JobFailed(now_s, job_id, gang.generation, self._retries.last_words(gang.failures[0]))
+            reason = f"{again}: {gang.failures[0]}"
+            return JobPreempted(now_s, job_id, gang.generation, float(gang.unsaved), reason)
+        if gang.remaining == 0:
+            return JobFinished(now_s, job_id, gang.generation)
+        return JobPreempted(now_s, job_id, gang.generation, float(gang.unsaved))

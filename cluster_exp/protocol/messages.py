@@ -9,7 +9,7 @@ from cluster_exp.domain.job import JobSpec, JobStatus
 from cluster_exp.domain.measure import StageWindow
 from cluster_exp.protocol.turns import Discipline
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 class ReportKind(Enum):
@@ -35,6 +35,7 @@ class TrainerReport:
     kind: ReportKind
     iterations_done: int  # of the whole job, earlier launches included
     reason: str = ""  # of a failure
+    saved: int = 0  # iterations of the newest checkpoint that this node can resume from
     window: StageWindow | None = None  # of MEASURED, and only of it
 
 
@@ -84,6 +85,15 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRules:
+    """Where the jobs' checkpoints lie, and when they are written."""
+
+    directory: str  # a path that all nodes share
+    mark: str  # what a file in it holds, by which a worker knows that it is the same directory
+    every: int = 0  # iterations between checkpoints on the way; 0 = only when told to leave
+
+
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """The master's answer to a registration."""
 
@@ -93,6 +103,17 @@ class Welcome:
     lease_s: float  # wall time without a batch after which the node counts as lost
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended
+    comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
+    checkpoints: CheckpointRules | None = None  # None = the run has no real jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the ranks of one launch meet: the worker of rank 0 opens it, the master tells the others."""
+
+    backend: str  # horovod or torch
+    address: str  # of the node of rank 0
+    port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +126,7 @@ class LaunchOrder:
     iterations_done: int
     iterations_per_turn: int
     turns_address: str  # host:port of the turn server that arbitrates
+    endpoint: Endpoint | None = None  # where the ranks of several nodes meet; None = this node opens it, if need be
 
 
 @dataclass(frozen=True, slots=True)

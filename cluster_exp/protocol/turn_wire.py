@@ -1,7 +1,8 @@
 """What trainers and their worker say to each other: one JSON object a line. No I/O.
 
-A trainer says `hello` first, then `ask` (at a boundary), `take` and `give` (a stage's turn), `progress`, and at its
-end `left` (told to stop) or `done`. The worker says `go`, `stop`, `granted`, `look`, or `refused` before it hangs up.
+A trainer says `hello` first, then `ask` (at a boundary), `take` and `give` (a stage's turn), `progress`, `saved` (a
+checkpoint), and at its end `left` (told to stop) or `done`. The worker says `go`, `stop`, `granted`, `look`, or
+`refused` before it hangs up.
 """
 
 import json
@@ -73,10 +74,10 @@ def parse_trainer_line(line: bytes) -> Line:
         case "ask":
             done = _number(fields, "done", 0, _MAX_ITERATIONS)
             return Line("ask", done=done, leave=fields.get("leave") is True)
-        case "progress" | "left" | "done":
+        case "progress" | "saved" | "left" | "done":
             done = _number(fields, "done", 0, _MAX_ITERATIONS)
             return Line(str(kind), done=done, window=_window(fields.get("window")) if kind == "progress" else None)
-    raise WireError(f"unknown message {kind!r}; allowed: hello, ask, take, give, progress, left, done")
+    raise WireError(f"unknown message {kind!r}; allowed: hello, ask, take, give, progress, saved, left, done")
 
 
 def _hello(fields: dict[str, Any]) -> Line:

@@ -6,9 +6,10 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote
 
+from cluster_exp.domain.errors import InputError
 from cluster_exp.protocol.messages import (
+    Endpoint,
     LaunchOrder,
     Order,
     PreemptOrder,
@@ -19,13 +20,15 @@ from cluster_exp.protocol.messages import (
     Welcome,
 )
 from cluster_exp.protocol.refusal import RefusalKind, Refused
-from cluster_exp.runtime.commands import TrainerPlace, emulated_command
-from cluster_exp.runtime.launchers import JobLauncher
+from cluster_exp.runtime.commands import TrainerPlace, command_for, needs_meeting, places_of_job
+from cluster_exp.runtime.launchers import JobLauncher, LaunchKey
+from cluster_exp.runtime.rendezvous import Rendezvous, open_rendezvous
 from cluster_exp.runtime.trainers import Trainers
 from cluster_exp.runtime.turn_server import (
     TrainerDone,
     TrainerEvent,
     TrainerProgress,
+    TrainerSaved,
     TrainerStarted,
     TrainerStopped,
     TurnServer,
@@ -50,13 +53,17 @@ class NodeAgent:
         emit: Callable[[TrainerReport], None],
         host: str,
         grace_s: float,
+        log_dir: Path,
         scratch: Path | None = None,
     ) -> None:
         """Listens from `start` on; the turn server's socket lies in a new folder under `scratch`.
 
         The last agent that leaves `scratch` empty removes it. `make_launcher` is told where trainers that live in
-        this event loop report what others say over their sockets.
+        this event loop report what others say over their sockets. Stage logs go to `log_dir`.
         """
+        self._host = host
+        self._log_dir = log_dir
+        self._meetings: dict[LaunchKey, Rendezvous] = {}  # that this node opened
         self._emit = emit
         self._scratch = scratch
         self._trainers = Trainers(make_launcher(self.hear), self._pass_on, grace_s)
@@ -80,34 +87,53 @@ class NodeAgent:
         self._welcome = welcome
         self._turns.use(welcome.turns)
 
-    def carry_out(self, order: Order) -> None:
-        """Does what the master asks for. Raises Refused when that is a launch that cannot be."""
+    def carry_out(self, order: Order) -> Endpoint | None:
+        """Does what the master asks for; returns where the ranks of a launch meet, if this node opened it.
+
+        Raises:
+            Refused: a launch that cannot be.
+        """
         match order:
             case LaunchOrder():
-                self.launch(order)
+                return self.launch(order)
             case PreemptOrder():
                 self.preempt(order)
             case TurnsOrder():
                 self.set_turns(order)
+        return None
 
-    def launch(self, order: LaunchOrder) -> None:
-        """Starts this node's part of a job. Raises Refused when it has none or cannot be started."""
+    def launch(self, order: LaunchOrder) -> Endpoint | None:
+        """Starts this node's part of a job; returns where its ranks meet, if this node opened it.
+
+        Raises:
+            Refused: the node has no part, or it cannot be started.
+        """
         if self._welcome is None:
             raise Refused(RefusalKind.PRECONDITION, "this worker is not registered")
         node = self._welcome.node_id
-        ranks = [rank for rank, share in enumerate(order.shares) if share.node == node]
-        if not ranks:
+        mine = [i for i, share in enumerate(order.shares) if share.node == node]
+        if not mine:
             raise Refused(RefusalKind.INVALID, f"job {order.job.job_id} has no part on node {node}")
+        key = (order.job.job_id, order.generation)
+        if not self._trainers.is_new(order):
+            meeting = self._meetings.get(key)
+            return meeting.endpoint if meeting else None
         arbiter = self._turns.address
         if order.turns_address != self._turns.tcp_address:
             arbiter = f"tcp:{order.turns_address}"
-        place = TrainerPlace(ranks[0], self._turns.address, arbiter, self._welcome.time_scale)
-        argv, env = emulated_command(order, place)
-        if self._welcome.stage_logs:
-            name = quote(order.job.job_id, safe="")[:200]
-            env["CLUSTER_EXP_STAGE_LOG"] = f"stages-{name}-{order.generation}-{place.rank}.csv"
-        self._turns.expect(order.job.job_id, order.generation)
-        self._trainers.launch(order, argv, env)
+        place = TrainerPlace(mine[0], self._turns.address, arbiter, self._host, self._log_dir)
+        try:
+            endpoint = order.endpoint or self._open_meeting(order, place, self._welcome.comm)
+            command = command_for(order, place, self._welcome, endpoint)
+            self._turns.expect(*key)
+            self._trainers.launch(order, command)
+        except (InputError, OSError) as error:
+            self._close_meeting(key)
+            raise Refused(RefusalKind.PRECONDITION, str(error)) from error
+        except Refused:
+            self._close_meeting(key)
+            raise
+        return endpoint if order.endpoint is None else None
 
     def preempt(self, order: PreemptOrder) -> None:
         """Stops a launch at its next boundary; one that is not here is passed over."""
@@ -122,6 +148,9 @@ class NodeAgent:
 
     def hear(self, event: TrainerEvent) -> None:
         """Takes a trainer's word; call it in the event loop."""
+        if isinstance(event, TrainerSaved):
+            self._trainers.saved(event.job_id, event.generation, event.rank, event.iterations_done)
+            return
         self._trainers.heard(event.job_id, event.generation, _KINDS[type(event)], event.iterations_done)
         if isinstance(event, TrainerProgress) and event.window is not None:
             who = (event.job_id, event.generation)
@@ -136,6 +165,8 @@ class NodeAgent:
         for status in self._trainers.statuses():
             self._turns.forget_job(status.job_id, status.generation)
         await self._trainers.stop_all()
+        for key in list(self._meetings):
+            self._close_meeting(key)
 
     async def close(self) -> None:
         """Ends all trainers and stops serving."""
@@ -149,7 +180,23 @@ class NodeAgent:
     def _pass_on(self, report: TrainerReport) -> None:
         if report.kind in (ReportKind.FINISHED, ReportKind.PREEMPTED, ReportKind.FAILED):
             self._turns.forget_job(report.job_id, report.generation)
+            self._close_meeting((report.job_id, report.generation))
         self._emit(report)
+
+    def _open_meeting(self, order: LaunchOrder, place: TrainerPlace, comm: str) -> Endpoint | None:
+        """Opens the place where the ranks of a launch meet, if they need one."""
+        if not needs_meeting(order):
+            return None
+        if place.share != 0:
+            raise Refused(RefusalKind.INVALID, f"job {order.job.job_id}: it is not said where its ranks meet")
+        meeting = open_rendezvous(comm, places_of_job(order), self._host)
+        self._meetings[(order.job.job_id, order.generation)] = meeting
+        return meeting.endpoint
+
+    def _close_meeting(self, key: LaunchKey) -> None:
+        meeting = self._meetings.pop(key, None)
+        if meeting is not None:
+            meeting.stop()
 
     def _on_event(self, event: TrainerEvent) -> None:
         """Called in the turn server's thread."""

@@ -2,11 +2,12 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 
 MAX_NAME = 256  # characters of ids, names and addresses
 MAX_REASON = 4096
 MAX_ITEMS = 10_000  # entries of a repeated field
+MAX_WORDS = 1_000  # of a command
 MAX_COUNT = 2**53  # iterations, generations, sequences: exact as a float
 
 
@@ -38,6 +39,15 @@ def text(field: str, value: str) -> str:
     if len(value) > MAX_REASON:
         raise FieldError(field, value, f"at most {MAX_REASON} characters")
     return value
+
+
+def argv(field: str, words: Sequence[str]) -> tuple[str, ...]:
+    """A command's words, possibly none; the first names a program. Raises FieldError."""
+    few(field, words, most=MAX_WORDS)
+    for i, word in enumerate(words):
+        if len(word) > MAX_REASON or "\0" in word or not (i or word):
+            raise FieldError(f"{field}[{i}]", word, f"at most {MAX_REASON} characters, no NUL, a program first")
+    return tuple(words)
 
 
 def address(field: str, value: str) -> str:

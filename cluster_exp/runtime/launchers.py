@@ -2,20 +2,20 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote
 
 from cluster_exp.domain.cluster import NodeSpec
-from cluster_exp.runtime.commands import package_path
+from cluster_exp.runtime.commands import Command, package_path
+from cluster_exp.runtime.names import file_name
+from cluster_exp.runtime.orphans import parent_death_prefix
 
 _LOG_TAIL_BYTES = 2_000
 _LONGEST_BASE = 40  # a Unix socket's path has at most 107 bytes
@@ -33,7 +33,7 @@ class TrainerProcess:
 class JobLauncher(Protocol):
     """Starts the processes of one node's part of a job."""
 
-    def start(self, key: LaunchKey, argv: Sequence[str], env: Mapping[str, str]) -> TrainerProcess:
+    def start(self, key: LaunchKey, command: Command) -> TrainerProcess:
         """Starts a launch, or returns it when it runs already. Raises OSError when it cannot be started."""
         ...
 
@@ -70,12 +70,6 @@ class WorkerLauncher(Protocol):
         ...
 
 
-def _parent_death_prefix() -> list[str]:
-    """A command prefix that has the kernel kill the process when its parent dies; empty where there is none."""
-    found = shutil.which("setpriv")
-    return [found, "--pdeathsig", "KILL", "--"] if found else []
-
-
 @dataclass(slots=True)
 class _Running:
     process: subprocess.Popen[bytes]
@@ -93,21 +87,21 @@ class SubprocessJobLauncher:
     log_dir: Path
     node: str  # part of the logs' names: workers of several nodes may share the folder
     _running: dict[LaunchKey, _Running] = field(default_factory=dict, repr=False)
-    _prefix: list[str] = field(default_factory=_parent_death_prefix, repr=False)
+    _prefix: list[str] = field(default_factory=parent_death_prefix, repr=False)
 
-    def start(self, key: LaunchKey, argv: Sequence[str], env: Mapping[str, str]) -> TrainerProcess:
+    def start(self, key: LaunchKey, command: Command) -> TrainerProcess:
         """Starts a launch in a process group of its own; its output is appended to the job's log."""
         if key in self._running:
             return self._running[key].handle
         loop = asyncio.get_running_loop()
         with self._log_path(key).open("ab") as log:
             process = subprocess.Popen(
-                [*self._prefix, *argv],
+                [*self._prefix, *command.argv],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **env},
-                cwd=self.log_dir,
+                env={**os.environ, **command.env},
+                cwd=command.cwd or self.log_dir,
                 process_group=0,
             )
         pidfd = os.pidfd_open(process.pid)
@@ -137,7 +131,7 @@ class SubprocessJobLauncher:
         return " | ".join(line.strip() for line in lines[-5:] if line.strip())
 
     def _log_path(self, key: LaunchKey) -> Path:
-        return self.log_dir / f"trainer-{quote(key[0], safe='')[:150]}-{quote(self.node, safe='')[:50]}.log"
+        return self.log_dir / f"trainer-{file_name(key[0], 150)}-{file_name(self.node, 50)}.log"
 
     def _reap(self, key: LaunchKey, loop: asyncio.AbstractEventLoop) -> None:
         running = self._running.pop(key)
@@ -177,7 +171,7 @@ class LocalWorkerLauncher:
         argv += ["--master", master, "--node", node.name, "--gpus", str(node.num_gpu)]
         argv += ["--gpu-type", node.gpu_type, "--log-dir", str(self.log_dir)]
         argv += ["--scratch", self._scratch.name, "--parent", str(os.getpid())]
-        with (self.log_dir / f"worker-{quote(node.name, safe='')}.log").open("ab") as log:
+        with (self.log_dir / f"worker-{file_name(node.name)}.log").open("ab") as log:
             self._workers[node.name] = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -192,7 +186,7 @@ class LocalWorkerLauncher:
         for name, process in self._workers.items():
             code = process.poll()
             if code is not None:
-                path = self.log_dir / f"worker-{quote(name, safe='')}.log"
+                path = self.log_dir / f"worker-{file_name(name)}.log"
                 tail = path.read_text(errors="replace").splitlines()[-1:] if path.exists() else []
                 return f"the worker of node {name} ended with code {code}: {' '.join(tail) or 'no output'}"
         return None

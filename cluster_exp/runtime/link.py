@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import grpc
 import grpc.aio
 
-from cluster_exp.protocol.messages import Order
+from cluster_exp.protocol.messages import Endpoint, LaunchOrder, Order
 from cluster_exp.runtime import codec
+from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.rpc import worker_pb2 as rpc
 from cluster_exp.runtime.rpc.worker_pb2_grpc import WorkerServiceStub
 from cluster_exp.runtime.services import CHANNEL_OPTIONS
@@ -37,11 +38,40 @@ class Trouble:
     silent: Callable[[str], None]  # the worker does not answer
 
 
+@dataclass(slots=True)
+class Delivery:
+    """An order on its way to a worker."""
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)  # set when the worker has it, or never will
+    endpoint: Endpoint | None = None  # where the ranks of a launch meet, if its worker opened it
+
+
+NOTHING = Delivery()
+NOTHING.over.set()
+
+
 @dataclass(frozen=True, slots=True)
 class _Queued:
     order: Order
-    after: asyncio.Event | None  # send it only when this is set
-    sent: asyncio.Event
+    after: Sequence[Delivery]  # send it only when these are over
+    meeting: Delivery | None  # the launch whose meeting place this order has to name
+    delivery: Delivery = field(default_factory=Delivery)
+
+    @property
+    def ready(self) -> bool:
+        return all(delivery.over.is_set() for delivery in self.after)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it waited for a meeting place that was not opened."""
+        return self.meeting is not None and self.meeting.endpoint is None
+
+    @property
+    def whole(self) -> Order:
+        """The order as it is sent."""
+        if self.meeting is not None and isinstance(self.order, LaunchOrder):
+            return replace(self.order, endpoint=self.meeting.endpoint)
+        return self.order
 
 
 class WorkerLink:
@@ -56,12 +86,18 @@ class WorkerLink:
         self._filled = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"orders to {name}")
 
-    def send(self, order: Order, after: asyncio.Event | None = None) -> asyncio.Event:
-        """Queues an order behind the earlier ones; the result is set when the worker has it, or never will."""
-        queued = _Queued(order, after, asyncio.Event())
+    def send(self, order: Order, after: Sequence[Delivery] = (), meeting: Delivery | None = None) -> Delivery:
+        """Queues an order behind the earlier ones.
+
+        Args:
+            order: what the worker is to do.
+            after: orders to other workers that have to be over before.
+            meeting: the launch of the same job on another node, whose answer says where the ranks meet.
+        """
+        queued = _Queued(order, (*after, meeting) if meeting else after, meeting)
         self._queue.append(queued)
         self._filled.set()
-        return queued.sent
+        return queued.delivery
 
     async def shutdown(self, reason: str, deadline_s: float = DEADLINE_S) -> bool:
         """Tells the worker to stop its trainers and leave; returns whether it heard."""
@@ -77,7 +113,7 @@ class WorkerLink:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         for queued in self._queue:
-            queued.sent.set()
+            queued.delivery.over.set()
         await self._channel.close(None)
 
     async def _run(self) -> None:
@@ -85,27 +121,31 @@ class WorkerLink:
             while not self._queue:
                 self._filled.clear()
                 await self._filled.wait()
-            first = self._queue[0].after
-            if first is not None:
-                await first.wait()
+            for delivery in self._queue[0].after:
+                await delivery.over.wait()
             ready = self._take_ready()
             try:
-                await self._deliver([queued.order for queued in ready])
+                for queued in ready:
+                    if queued.lost:
+                        self._trouble.refused(queued.order, "the worker of its first rank opened no meeting place")
+                await self._deliver([queued for queued in ready if not queued.lost])
             finally:
                 for queued in ready:
-                    queued.sent.set()
+                    queued.delivery.over.set()
 
     def _take_ready(self) -> list[_Queued]:
         """The orders up to the first that has to wait for another worker."""
         ready: list[_Queued] = []
         while self._queue and len(ready) < _MAX_TOGETHER:
-            after = self._queue[0].after
-            if after is not None and not after.is_set():
+            if not self._queue[0].ready:
                 break
             ready.append(self._queue.popleft())
         return ready
 
-    async def _deliver(self, orders: Sequence[Order]) -> None:
+    async def _deliver(self, queued: Sequence[_Queued]) -> None:
+        orders = [entry.whole for entry in queued]
+        if not orders:
+            return
         request = codec.orders_to(orders)
         wait_s = _FIRST_WAIT_S
         for attempt in range(1, _ATTEMPTS + 1):
@@ -119,10 +159,20 @@ class WorkerLink:
                     return
                 _log.info("node=%s attempt=%d %s", self._name, attempt, reason)
             else:
-                for refusal in reply.refused:
-                    if refusal.order < len(orders):
-                        self._trouble.refused(orders[refusal.order], refusal.reason)
+                self._note(reply, queued)
                 return
             await asyncio.sleep(wait_s)
             wait_s *= 2
         self._trouble.silent(f"no answer to {_ATTEMPTS} calls: {reason}")
+
+    def _note(self, reply: rpc.OrdersReply, queued: Sequence[_Queued]) -> None:
+        """Takes a worker's answer to its orders."""
+        for refusal in reply.refused:
+            if refusal.order < len(queued):
+                self._trouble.refused(queued[refusal.order].order, refusal.reason)
+        for opened in reply.opened:
+            if opened.order < len(queued):
+                try:
+                    queued[opened.order].delivery.endpoint = codec.endpoint_from(opened.endpoint)
+                except FieldError as error:
+                    _log.warning("node=%s %s", self._name, error)

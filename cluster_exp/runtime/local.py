@@ -15,6 +15,7 @@ from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.job import FINAL, JobSpec
 from cluster_exp.protocol.turns import Discipline
+from cluster_exp.runtime.checkpoints import open_shared
 from cluster_exp.runtime.launchers import LocalWorkerLauncher, WorkerLauncher
 from cluster_exp.runtime.master import LiveProgress, Master, MasterConfig
 
@@ -41,6 +42,10 @@ class LiveConfig:
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended, below log_dir
     measures: bool = False  # decisions turn to the stage times that trainers measure
+    comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
+    checkpoint_dir: Path | None = None  # shared by all nodes; made when it is not there; None = no job has a command
+    checkpoint_every: int = 0  # iterations; 0 = only when told to leave
+    retries: int = 0  # how often a job that fails is started again from its checkpoint
     extra_jobs: int = 0  # jobs that must have been submitted, and ended, besides the trace
 
 
@@ -153,6 +158,9 @@ async def _run(
         turns=config.turns,
         stage_logs=config.stage_logs,
         measures=config.measures,
+        comm=config.comm,
+        checkpoints=open_shared(config.checkpoint_dir, config.checkpoint_every) if config.checkpoint_dir else None,
+        retries=config.retries,
     )
     master = Master(settings, core, recorder, on_progress)
     troubles: list[str] = []

@@ -18,6 +18,7 @@ from cluster_exp.domain.events import (
     Event,
     JobArrived,
     JobFailed,
+    JobPreempted,
     JobStarted,
     Measured,
     PlanDue,
@@ -26,7 +27,7 @@ from cluster_exp.domain.events import (
     WorkerLost,
 )
 from cluster_exp.domain.job import JobSpec, JobStatus
-from cluster_exp.protocol.messages import LaunchOrder, NodeView, ReportKind, TrainerReport, Welcome
+from cluster_exp.protocol.messages import CheckpointRules, LaunchOrder, ReportKind, TrainerReport, Welcome
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.protocol.roster import Roster
 from cluster_exp.protocol.submissions import Submissions
@@ -42,6 +43,7 @@ from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_int
 from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
 from cluster_exp.runtime.services import SERVER_OPTIONS, MasterServicer
 from cluster_exp.runtime.timetable import Timetable
+from cluster_exp.runtime.views import node_views
 
 _QUEUE_LIMIT = 10_000
 _PROGRESS_WALL_S = 0.5
@@ -64,6 +66,9 @@ class MasterConfig:
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended
     measures: bool = False  # decisions turn to the stage times that trainers measure
+    comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
+    checkpoints: CheckpointRules | None = None  # None = no job has a command
+    retries: int = 0  # how often a job that fails is started again from its checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ class Master:
         self._session = Session(core, recorder)
         self._clock = ScaledClock(config.time_scale)
         self._calls = calls.CallQueue(_QUEUE_LIMIT)
-        self._dispatcher = Dispatcher(self.board.specs, config.time_scale)
+        self._dispatcher = Dispatcher(self.board.specs, config.time_scale, config.retries)
         self._submissions = Submissions()
         self._timetable = Timetable((), config.interval_s)
         num_workers = len(config.cluster.nodes)
@@ -230,7 +235,7 @@ class Master:
             case Preempt():
                 self._dispatcher.preempt(action)
             case RecordEnd(record=record):
-                self._dispatcher.forget(record.job_id)
+                self._dispatcher.ended(record.job_id)
             case Wake(at_s=at_s):
                 self._timetable.wake_at(at_s)
 
@@ -262,7 +267,8 @@ class Master:
                 found = self.board.views(job_ids or self.board.job_ids)
                 _settle(call.reply, (self._time_s(), found))
             case calls.QueryCluster():
-                _settle(call.reply, (self._time_s(), self._node_views()))
+                views = node_views(self._config.cluster, self.roster, self.board.holders(), time.monotonic())
+                _settle(call.reply, (self._time_s(), views))
             case calls.OrderRefused():
                 await self._order_refused(call, at_s)
             case calls.WorkerSilent(node=node, reason=reason):
@@ -287,6 +293,8 @@ class Master:
             config.lease_s,
             config.turns,
             config.stage_logs,
+            config.comm,
+            config.checkpoints,
         )
         _settle(call.reply, welcome)
 
@@ -307,7 +315,7 @@ class Master:
                 continue
             if not isinstance(event, JobStarted):
                 self._tell_core_progress()  # what a job did counts when it leaves
-            if isinstance(event, JobFailed):
+            if isinstance(event, JobFailed | JobPreempted) and event.reason:
                 _log.warning("job=%s generation=%d failed: %s", event.job_id, event.generation, event.reason)
             self._handle(event)
         self._dispatcher.send(outcome.orders)
@@ -345,7 +353,12 @@ class Master:
             order = call.order
             reason = f"node {self.roster.spec(call.node).name} cannot launch it: {call.reason}"
             report = TrainerReport(
-                order.job.job_id, order.generation, ReportKind.FAILED, order.iterations_done, reason
+                order.job.job_id,
+                order.generation,
+                ReportKind.FAILED,
+                order.iterations_done,
+                reason,
+                order.iterations_done,
             )
             await self._take_reports(call.node, (report,), at_s)
 
@@ -353,29 +366,14 @@ class Master:
         if node in self.roster.members:
             _log.warning("node=%s lost: %s", self.roster.spec(node).name, reason)
             self.roster.drop(node)
-            self._dispatcher.disconnect(node)
+            for event in self._dispatcher.disconnect(node, self._time_s()):
+                self._handle(event)
             self._handle(WorkerLost(self._time_s(), node, reason))
 
     # Showing
 
     def _tell(self, news: calls.OrderRefused | calls.WorkerSilent) -> None:
         self._calls.tell(news, self._clock.now_s() if self._running else 0.0)
-
-    def _node_views(self) -> list[NodeView]:
-        jobs: dict[int, list[str]] = {}
-        for view in self.board.holders():
-            for share in view.shares:
-                jobs.setdefault(share.node, []).append(view.job_id)
-        views = []
-        for node, spec in enumerate(self._config.cluster.nodes):
-            member = self.roster.members.get(node)
-            address = member.registration.worker_address if member else ""
-            age_s = time.monotonic() - member.heard_s if member else None
-            here = tuple(jobs.get(node, ()))
-            views.append(
-                NodeView(spec.name, node, member is not None, spec.num_gpu, spec.gpu_type, address, age_s, here)
-            )
-        return views
 
     def _tell_progress(self, *, force: bool = False) -> None:
         wall_s = time.monotonic()

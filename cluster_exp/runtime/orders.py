@@ -5,12 +5,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from cluster_exp.domain.actions import Launch, Preempt, SetTurns
+from cluster_exp.domain.events import Event
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.interleave.cycle import lockstep_cycle_s
 from cluster_exp.protocol.gangs import Gangs
 from cluster_exp.protocol.messages import LaunchOrder, PreemptOrder, Registration, TurnsOrder
+from cluster_exp.runtime.commands import needs_meeting
 from cluster_exp.runtime.emulated import batch_for
-from cluster_exp.runtime.link import Trouble, WorkerLink
+from cluster_exp.runtime.link import NOTHING, Delivery, Trouble, WorkerLink
 
 
 def iterations_per_turn(jobs: Sequence[JobSpec], offsets: Sequence[int], time_scale: float) -> int:
@@ -23,14 +25,14 @@ def iterations_per_turn(jobs: Sequence[JobSpec], offsets: Sequence[int], time_sc
 class Dispatcher:
     """Links to the workers, and what is known of the groups and launches that they carry out."""
 
-    def __init__(self, specs: Mapping[str, JobSpec], time_scale: float) -> None:
-        """`specs` are the jobs by id, kept by the caller."""
+    def __init__(self, specs: Mapping[str, JobSpec], time_scale: float, retries: int = 0) -> None:
+        """`specs` are the jobs by id, kept by the caller; a job that fails is started again `retries` times."""
         self._specs = specs
         self._time_scale = time_scale
-        self.gangs = Gangs()
+        self.gangs = Gangs(retries)
         self._links: dict[int, WorkerLink] = {}
         self._turns_addresses: dict[int, str] = {}
-        self._groups: dict[int, tuple[TurnsOrder, asyncio.Event]] = {}
+        self._groups: dict[int, tuple[TurnsOrder, Delivery]] = {}
         self._group_of: dict[str, int] = {}
         self._jobs_of: dict[int, set[str]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -43,15 +45,20 @@ class Dispatcher:
         for trainer in registration.trainers:
             link.send(PreemptOrder(trainer.job_id, trainer.generation))
 
-    def disconnect(self, node: int) -> None:
-        """Closes the link to a lost worker, and stops the other parts of the jobs that ran there."""
+    def disconnect(self, node: int, now_s: float) -> Sequence[Event]:
+        """Closes the link to a lost worker, and stops the other parts of the jobs that ran there.
+
+        Returns what the core has to know: these jobs go back to their checkpoints.
+        """
         self._turns_addresses.pop(node, None)
         link = self._links.pop(node, None)
         if link is not None:
             task = asyncio.create_task(link.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-        self.send(self.gangs.lose(node))
+        outcome = self.gangs.lose(node, now_s)
+        self.send(outcome.orders)
+        return outcome.events
 
     def send(self, orders: Sequence[tuple[int, PreemptOrder]]) -> None:
         """Sends stop orders to nodes; a node without a worker is passed over."""
@@ -65,15 +72,13 @@ class Dispatcher:
         jobs = [self._specs[member.job_id] for member in group.members]
         offsets = [member.offset for member in group.members]
         order = TurnsOrder(group, iterations_per_turn(jobs, offsets, self._time_scale))
-        sent = asyncio.Event()
+        sent = NOTHING
         if group.lead_node in self._links:
             sent = self._links[group.lead_node].send(order)
-        else:
-            sent.set()
         self._groups[group.group_id] = (order, sent)
         for member in group.members:
             if self._group_of.get(member.job_id) != group.group_id:
-                self.forget(member.job_id)
+                self._leave_group(member.job_id)
             self._group_of[member.job_id] = group.group_id
             self._jobs_of.setdefault(group.group_id, set()).add(member.job_id)
 
@@ -90,16 +95,24 @@ class Dispatcher:
             self._turns_addresses.get(turns.group.lead_node, ""),
         )
         self.gangs.launch(action, done)
+        meeting: Delivery | None = None
         for share in action.allotment.shares:
             if share.node in self._links:
                 lead = share.node == turns.group.lead_node  # its orders come in order anyway
-                self._links[share.node].send(order, after=None if lead else known)
+                delivery = self._links[share.node].send(order, () if lead else (known,), meeting)
+                if meeting is None and needs_meeting(order):
+                    meeting = delivery  # the first node opens it
 
     def preempt(self, action: Preempt) -> None:
         """Tells the worker of each of a job's nodes to stop its part."""
         self.send(self.gangs.stop(action.job_id, action.generation))
 
-    def forget(self, job_id: str) -> None:
+    def ended(self, job_id: str) -> None:
+        """Drops all that is known of a job that is over."""
+        self.gangs.ended(job_id)
+        self._leave_group(job_id)
+
+    def _leave_group(self, job_id: str) -> None:
         """Drops a job from its group, and the group with its last job."""
         group_id = self._group_of.pop(job_id, None)
         if group_id is None:

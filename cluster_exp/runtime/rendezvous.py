@@ -27,6 +27,7 @@ from typing import Self
 from urllib.parse import quote
 
 from cluster_exp.domain.errors import InputError
+from cluster_exp.protocol.messages import Endpoint
 from cluster_exp.runtime.trainer.comm.base import DEFAULT_TIMEOUT_S, check_backend
 from cluster_exp.runtime.trainer.comm.connect import missing
 
@@ -45,15 +46,6 @@ class RankPlace:
     local_size: int
     cross_rank: int  # among those with the same local rank on other nodes
     cross_size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where the ranks of one launch meet; the lead worker sends it to the others."""
-
-    backend: str  # horovod or torch
-    address: str  # of the lead node
-    port: int
 
 
 def rank_places(ranks_of_node: Sequence[tuple[str, int]]) -> tuple[RankPlace, ...]:

@@ -5,7 +5,7 @@ import logging
 import signal
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -18,6 +18,7 @@ from cluster_exp.protocol.messages import (
     TrainerStatus,
 )
 from cluster_exp.protocol.refusal import RefusalKind, Refused
+from cluster_exp.runtime.commands import Command
 from cluster_exp.runtime.launchers import JobLauncher, LaunchKey, TrainerProcess
 
 _REMEMBERED = 100_000
@@ -29,8 +30,10 @@ _log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Trainer:
     order: LaunchOrder
+    num_ranks: int  # on this node
     process: TrainerProcess
     iterations_done: int
+    saved_of: dict[int, int] = field(default_factory=dict)  # iterations of the newest checkpoint, by rank
     state: TrainerState = TrainerState.STARTING
     heard_s: float | None = None  # wall time of its last word
     last_word: ReportKind | None = None  # FINISHED or PREEMPTED, once it said so
@@ -42,6 +45,15 @@ class _Trainer:
     @property
     def key(self) -> LaunchKey:
         return self.order.job.job_id, self.order.generation
+
+    @property
+    def saved(self) -> int:
+        """Iterations from which it can go on; an emulated trainer has nothing to lose."""
+        if not self.order.job.command:
+            return self.iterations_done
+        if len(self.saved_of) < self.num_ranks:
+            return self.order.iterations_done
+        return min(self.saved_of.values())
 
 
 class Trainers:
@@ -70,28 +82,37 @@ class Trainers:
             for trainer in self._trainers.values()
         )
 
-    def launch(self, order: LaunchOrder, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    def is_new(self, order: LaunchOrder) -> bool:
+        """Whether a launch was not seen yet.
+
+        Raises:
+            Refused: a newer generation of the job was seen.
+        """
+        job_id, generation = order.job.job_id, order.generation
+        latest = self._latest.get(job_id, 0)
+        if generation < latest:
+            raise Refused(RefusalKind.PRECONDITION, f"generation {latest} of job {job_id} was launched already")
+        return generation > latest
+
+    def launch(self, order: LaunchOrder, command: Command) -> None:
         """Starts a job's part here; the same launch again changes nothing, a newer one replaces an older.
 
         Raises:
             Refused: a newer generation of the job was seen, or the process cannot be started.
         """
         job_id, generation = order.job.job_id, order.generation
-        latest = self._latest.get(job_id, 0)
-        if generation < latest:
-            raise Refused(RefusalKind.PRECONDITION, f"generation {latest} of job {job_id} was launched already")
-        if generation == latest:
+        if not self.is_new(order):
             return
         former = self._trainers.pop(job_id, None)
         if former is not None:
             former.superseded = True
             self._launcher.signal(former.key, signal.SIGKILL)
         try:
-            process = self._launcher.start((job_id, generation), argv, env)
+            process = self._launcher.start((job_id, generation), command)
         except OSError as error:
-            raise Refused(RefusalKind.PRECONDITION, f"{argv[0]} cannot be started: {error}") from error
+            raise Refused(RefusalKind.PRECONDITION, f"{command.argv[0]} cannot be started: {error}") from error
         self._remember(job_id, generation)
-        trainer = _Trainer(order, process, order.iterations_done)
+        trainer = _Trainer(order, command.num_ranks, process, order.iterations_done)
         self._trainers[job_id] = trainer
         watch = asyncio.create_task(self._watch(trainer))
         self._leaving.add(watch)
@@ -120,6 +141,14 @@ class Trainers:
         if kind is ReportKind.STARTED and trainer.state is TrainerState.STARTING:
             trainer.state = TrainerState.RUNNING
         self._report(trainer, kind)
+
+    def saved(self, job_id: str, generation: int, rank: int, iterations: int) -> None:
+        """Takes a rank's word that it wrote a checkpoint, or found the one that it goes on from."""
+        trainer = self._find(job_id, generation)
+        if trainer is not None:
+            trainer.saved_of[rank] = iterations
+            trainer.iterations_done = max(trainer.iterations_done, iterations)
+            self._report(trainer, ReportKind.PROGRESS)
 
     async def stop_all(self) -> None:
         """Ends all trainers at once and waits until they are gone; nothing is reported."""
@@ -166,7 +195,7 @@ class Trainers:
         if trainer.superseded:
             return
         del self._trainers[trainer.key[0]]
-        if trainer.last_word is not None:
+        if trainer.last_word is not None and code == 0:
             self._report(trainer, trainer.last_word)
         elif trainer.forced:
             self._report(trainer, ReportKind.PREEMPTED)
@@ -177,4 +206,4 @@ class Trainers:
             self._report(trainer, ReportKind.FAILED, f"{reason}: {tail}" if tail else reason)
 
     def _report(self, trainer: _Trainer, kind: ReportKind, reason: str = "") -> None:
-        self._emit(TrainerReport(*trainer.key, kind, trainer.iterations_done, reason))
+        self._emit(TrainerReport(*trainer.key, kind, trainer.iterations_done, reason, trainer.saved))

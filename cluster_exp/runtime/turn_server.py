@@ -81,9 +81,21 @@ class TrainerDone:
     iterations_done: int
 
 
-TrainerEvent = TrainerStarted | TrainerProgress | TrainerStopped | TrainerDone
+@dataclass(frozen=True, slots=True)
+class TrainerSaved:
+    """A process wrote a checkpoint of its part of the job."""
+
+    job_id: str
+    generation: int
+    rank: int
+    monotonic_s: float
+    iterations_done: int  # that it holds
+
+
+TrainerEvent = TrainerStarted | TrainerProgress | TrainerStopped | TrainerDone | TrainerSaved
 _EVENTS: dict[str, Callable[[str, int, int, float, int], TrainerEvent]] = {
     "progress": TrainerProgress,  # a connection's first one: TrainerStarted
+    "saved": TrainerSaved,
     "left": TrainerStopped,
     "done": TrainerDone,
 }

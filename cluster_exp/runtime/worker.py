@@ -12,10 +12,12 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from cluster_exp.domain.errors import InputError
 from cluster_exp.protocol.messages import PROTOCOL_VERSION, Registration, Welcome
 from cluster_exp.protocol.refusal import Refused
 from cluster_exp.runtime import codec, fields
 from cluster_exp.runtime.agent import MakeLauncher, NodeAgent
+from cluster_exp.runtime.checkpoints import check_shared
 from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.launchers import SubprocessJobLauncher
 from cluster_exp.runtime.outbox import Outbox
@@ -71,6 +73,7 @@ class Worker:
             lambda report: self._outbox.add(report),
             config.host,
             config.grace_s,
+            config.log_dir,
             config.scratch,
         )
 
@@ -116,6 +119,7 @@ class Worker:
                 _log.info("master=%s does not answer yet: %s", self._config.master, error.code().name)
             else:
                 welcome = _read_welcome(reply)
+                _check_checkpoints(welcome)
                 self._agent.welcome(welcome)
                 return welcome
             await self._pause(wait_s)
@@ -189,6 +193,14 @@ def _read_welcome(reply: RegisterReply) -> Welcome:
         raise WorkerRefusedError(f"the answer to the registration: {error}") from None
 
 
+def _check_checkpoints(welcome: Welcome) -> None:
+    if welcome.checkpoints is not None:
+        try:
+            check_shared(welcome.checkpoints)
+        except InputError as error:
+            raise WorkerRefusedError(str(error)) from None
+
+
 class WorkerServicer(WorkerServiceServicer):
     """The master's orders, checked and handed to the node's agent in the same event loop."""
 
@@ -201,7 +213,9 @@ class WorkerServicer(WorkerServiceServicer):
         reply = worker_pb2.OrdersReply()
         for place, message in enumerate(request.orders):
             try:
-                self._agent.carry_out(codec.order_from(message))
+                endpoint = self._agent.carry_out(codec.order_from(message))
+                if endpoint is not None:
+                    reply.opened.add(order=place, endpoint=codec.endpoint_to(endpoint))
             except (FieldError, Refused) as error:
                 reply.refused.add(order=place, reason=str(error))
         return reply

@@ -50,6 +50,10 @@ class HeliosCost:
         """The tick in which the end is noticed; it passes after the work, not before."""
         return TICK_S if self.watches else 0.0
 
+    def event_cost_s(self, job: JobSpec) -> float:
+        """Nothing."""
+        return 0.0
+
     def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
         """None: each member has its own."""
         return None

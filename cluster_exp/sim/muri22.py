@@ -40,6 +40,10 @@ class Muri22Cost:
         """Seconds that the job loses at every event while it runs alone."""
         return self.start_cost(job)
 
+    def event_cost_s(self, job: JobSpec) -> float:
+        """Its start cost, restarted or not."""
+        return self.start_cost(job)
+
     def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
         """The sum of the members' start costs: each of them loses it at every event."""
         return sum(self.start_cost(job) for job in jobs)
@@ -65,7 +69,7 @@ def muri22_cost(policy: Policy, start_cost: StartCost) -> Muri22Cost:
     """The accounting as the published simulator applied it to a policy of these traits."""
     traits = traits_of(policy)
     contention = MURI22_CHUNKS_CONTENTION if Trait.UNWEIGHED in traits else MURI22_CONTENTION
-    cost = Muri22Cost(start_cost, Muri22Speed(contention))
+    cost = Muri22Cost(start_cost, Muri22Speed(contention, floored=Trait.FLOORED in traits))
     if Trait.SHARES in traits:
         cost.arrival_tolerance_s = _SHARING_ARRIVAL_TOLERANCE_S
     if Trait.WAKES in traits:

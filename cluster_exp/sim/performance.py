@@ -41,6 +41,10 @@ class CostModel(Protocol):
         """Seconds that a start, a resume or a move of the job costs."""
         ...
 
+    def event_cost_s(self, job: JobSpec) -> float:
+        """Seconds that a running job loses whenever anything happens."""
+        ...
+
     def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
         """`overhead_s` of each member of a group that was formed or changed; None = it stays what it was."""
         ...
@@ -80,6 +84,10 @@ class PhysicalCost:
     def start_cost_s(self, job: JobSpec) -> float:
         """Seconds that a start, a resume or a move of the job costs."""
         return self.start_cost(job)
+
+    def event_cost_s(self, job: JobSpec) -> float:
+        """Nothing: only starts and moves cost."""
+        return 0.0
 
     def shared_cost_s(self, jobs: Sequence[JobSpec]) -> float | None:
         """None: each member paid, or still pays, for its own start."""

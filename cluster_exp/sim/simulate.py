@@ -49,7 +49,7 @@ def make_cost(policy: Policy, options: SimulationOptions, start_cost: StartCost)
 
 def make_scheduler(policy: Policy, options: SimulationOptions, cost: CostModel, watch: Watch = NO_WATCH) -> Scheduler:
     """The core as the simulator (and, with the physical cost model, the runtime) runs it."""
-    return Scheduler(policy, cost.speed, PLACEMENTS[options.placement or cost.placement], watch)
+    return Scheduler(policy, cost.speed, PLACEMENTS[options.placement or cost.placement], watch, cost.event_cost_s)
 
 
 def simulate(

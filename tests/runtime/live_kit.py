@@ -126,7 +126,7 @@ class PaperWorker(WorkerServiceServicer):
     async def tell(
         self, stub: MasterServiceStub, order: LaunchOrder, kind: ReportKind, done: int = 0, reason: str = ""
     ) -> None:
-        await self.report(stub, TrainerReport(order.job.job_id, order.generation, kind, done, reason))
+        await self.report(stub, TrainerReport(order.job.job_id, order.generation, kind, done, reason, done))
 
 
 @asynccontextmanager

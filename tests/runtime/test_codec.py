@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -11,6 +12,8 @@ from cluster_exp.domain.allotment import NodeShare
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.measure import StageWindow
 from cluster_exp.protocol.messages import (
+    CheckpointRules,
+    Endpoint,
     LaunchOrder,
     PreemptOrder,
     ReportBatch,
@@ -19,7 +22,9 @@ from cluster_exp.protocol.messages import (
     TrainerState,
     TrainerStatus,
     TurnsOrder,
+    Welcome,
 )
+from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime import codec
 from cluster_exp.runtime.fields import MAX_ITEMS, FieldError
 from cluster_exp.runtime.rpc import common_pb2, master_pb2, worker_pb2
@@ -29,12 +34,16 @@ SHARES = (NodeShare(0, (0, 1)), NodeShare(2, (3,)))
 
 
 def launch() -> LaunchOrder:
-    return LaunchOrder(job("a", 3), 2, SHARES, 10, 5, "127.0.0.1:1234")
+    spec = replace(job("a", 3), command=("python", "train.py"))
+    return LaunchOrder(spec, 2, SHARES, 10, 5, "127.0.0.1:1234", Endpoint("torch", "127.0.0.1", 4000))
 
 
 def test_orders_come_back_as_they_were():
     spec = JobSpec("j ü/1", 3, 1.5, 7, 2.5, "vgg16", 16, PROFILE, "u", "q", 1, "v100", 0.5, 1000.0)
     order = LaunchOrder(spec, 2, SHARES, 7, 5, "127.0.0.1:1234")
+    assert codec.launch_from(codec.launch_to(order)) == order
+    real = replace(spec, command=("{python}", "-m", "workloads.vgg16", ""))
+    order = replace(order, job=real, endpoint=Endpoint("horovod", "10.0.0.1", 4000))
     assert codec.launch_from(codec.launch_to(order)) == order
     stop = PreemptOrder("a", 3)
     assert codec.preempt_from(codec.preempt_to(stop)) == stop
@@ -45,7 +54,9 @@ def test_orders_come_back_as_they_were():
 def test_reports_come_back_as_they_were():
     reasons = {ReportKind.FAILED: "why"}
     windows = {ReportKind.MEASURED: StageWindow(2, 1.0, 1, (0.1, 0.2, 0.3, 0.4), True)}
-    reports = tuple(TrainerReport("a", 1, kind, 5, reasons.get(kind, ""), windows.get(kind)) for kind in ReportKind)
+    reports = tuple(
+        TrainerReport("a", 1, kind, 5, reasons.get(kind, ""), 4, windows.get(kind)) for kind in ReportKind
+    )
     batch = ReportBatch("n0", "x", 3, reports)
     assert codec.batch_from(codec.batch_to(batch)) == batch
     statuses = (
@@ -53,6 +64,18 @@ def test_reports_come_back_as_they_were():
         TrainerStatus("b", 2, TrainerState.STARTING, 78, 0),
     )
     assert codec.statuses_from(codec.statuses_to(statuses)) == statuses
+
+
+def test_a_welcome_comes_back_as_it_was():
+    welcome = Welcome(
+        1, 2.0, 0.5, 10.0, Discipline.WORK_CONSERVING, True, "torch", CheckpointRules("/shared", "m", 7)
+    )
+    assert codec.welcome_from(codec.welcome_to(welcome)) == welcome
+    for name, value in (("directory", "shared"), ("mark", ""), ("every", 2**60)):
+        message = codec.welcome_to(welcome)
+        setattr(message.checkpoints, name, value)
+        with pytest.raises(FieldError, match=f"checkpoints.{name}"):
+            codec.welcome_from(message)
 
 
 def test_what_is_not_stated_stays_unstated():
@@ -95,6 +118,12 @@ def set_in(message, path: str, value) -> None:
         ("shares.0.fraction", 2.0, "shares[0].fraction"),
         ("shares.1.node", 0, "shares[].node"),
         ("job.num_gpu", 4, "shares (GPUs)"),
+        ("job.command.0", "", "job.command[0]"),
+        ("job.command.1", "a\0b", "job.command[1]"),
+        ("job.command.1", "x" * 5000, "job.command[1]"),
+        ("endpoint.backend", "mpi", "endpoint.backend"),
+        ("endpoint.port", 0, "endpoint"),
+        ("endpoint.address", "", "endpoint"),
     ],
 )
 def test_a_launch_with_a_bad_field_is_refused_by_its_name(path, value, field):

@@ -19,6 +19,7 @@ from cluster_exp.protocol.messages import (
     TrainerState,
 )
 from cluster_exp.protocol.refusal import Refused
+from cluster_exp.runtime.commands import Command
 from cluster_exp.runtime.launchers import SubprocessJobLauncher
 from cluster_exp.runtime.trainers import Trainers
 from tests.runtime.live_kit import job, until
@@ -28,6 +29,10 @@ FOREVER = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
 
 def order(generation: int = 1, name: str = "a") -> LaunchOrder:
     return LaunchOrder(job(name), generation, (NodeShare(0, (0,)),), 0, 1, "127.0.0.1:1")
+
+
+def command(*argv: str) -> Command:
+    return Command(argv)
 
 
 class Bench:
@@ -56,14 +61,14 @@ def run(scenario) -> None:
 def test_the_same_launch_twice_is_one_process_and_an_older_one_is_refused(tmp_path):
     async def scenario():
         bench = Bench(tmp_path)
-        bench.trainers.launch(order(2), FOREVER, {})
-        bench.trainers.launch(order(2), FOREVER, {})
+        bench.trainers.launch(order(2), command(*FOREVER))
+        bench.trainers.launch(order(2), command(*FOREVER))
         (status,) = bench.trainers.statuses()
         assert (status.job_id, status.generation, status.state) == ("a", 2, TrainerState.STARTING)
         assert os.getpgid(status.pid) == status.pid
         with pytest.raises(Refused, match="generation 2 of job a was launched already"):
-            bench.trainers.launch(order(1), FOREVER, {})
-        bench.trainers.launch(order(3), FOREVER, {})
+            bench.trainers.launch(order(1), command(*FOREVER))
+        bench.trainers.launch(order(3), command(*FOREVER))
         await until(lambda: set(bench.launcher.list()) == {("a", 3)}, "the older launch to end")
         assert not alive(status.pid)
         await bench.trainers.stop_all()
@@ -76,11 +81,11 @@ def test_the_same_launch_twice_is_one_process_and_an_older_one_is_refused(tmp_pa
 def test_a_crash_is_reported_with_its_code_and_last_words(tmp_path):
     async def scenario():
         bench = Bench(tmp_path)
-        bench.trainers.launch(order(), [sys.executable, "-c", "import sys; sys.exit('out of luck')"], {})
+        bench.trainers.launch(order(), command(sys.executable, "-c", "import sys; sys.exit('out of luck')"))
         report = await bench.left()
         assert report.kind is ReportKind.FAILED
         assert report.reason == "exit code 1 after 0 iterations: out of luck"
-        bench.trainers.launch(order(1, "b"), ["/nowhere/trainer"], {})
+        bench.trainers.launch(order(1, "b"), command("/nowhere/trainer"))
         await until(lambda: len(bench.reports) == 2, "the second report")
         assert bench.reports[1].kind is ReportKind.FAILED
 
@@ -96,7 +101,7 @@ def test_a_killed_trainer_is_reported_with_its_signal_and_leaves_no_children(tmp
             open("child", "w").write(str(child.pid) + " ")
             signal.pause()
         """)
-        bench.trainers.launch(order(), [sys.executable, "-c", script], {})
+        bench.trainers.launch(order(), command(sys.executable, "-c", script))
         child = tmp_path / "child"
         await until(lambda: child.exists() and child.read_text().endswith(" "), "its child")
         os.kill(bench.trainers.statuses()[0].pid, signal.SIGKILL)
@@ -111,7 +116,7 @@ def test_a_killed_trainer_is_reported_with_its_signal_and_leaves_no_children(tmp
 def test_its_last_word_counts_when_the_process_is_gone(tmp_path):
     async def scenario():
         bench = Bench(tmp_path)
-        bench.trainers.launch(order(), [sys.executable, "-c", "input()"], {})
+        bench.trainers.launch(order(), command(sys.executable, "-c", ""))
         bench.trainers.heard("a", 1, ReportKind.STARTED, 0)
         bench.trainers.heard("a", 1, ReportKind.PROGRESS, 40)
         bench.trainers.heard("a", 7, ReportKind.PROGRESS, 90)
@@ -127,10 +132,21 @@ def test_its_last_word_counts_when_the_process_is_gone(tmp_path):
     run(scenario())
 
 
+def test_one_that_fails_after_its_last_word_has_failed(tmp_path):
+    async def scenario():
+        bench = Bench(tmp_path)
+        bench.trainers.launch(order(), command(sys.executable, "-c", "import sys; sys.exit('disk full')"))
+        bench.trainers.heard("a", 1, ReportKind.FINISHED, 100)
+        report = await bench.left()
+        assert (report.kind, report.reason) == (ReportKind.FAILED, "exit code 1 after 100 iterations: disk full")
+
+    run(scenario())
+
+
 def test_one_that_does_not_stop_is_ended_by_force(tmp_path):
     async def scenario():
         bench = Bench(tmp_path, grace_s=0.05)
-        bench.trainers.launch(order(), FOREVER, {})
+        bench.trainers.launch(order(), command(*FOREVER))
         bench.trainers.heard("a", 1, ReportKind.PROGRESS, 12)
         assert bench.trainers.stop(PreemptOrder("a", 1))
         assert not bench.trainers.stop(PreemptOrder("b", 1))
@@ -144,10 +160,11 @@ def test_trainers_die_with_a_killed_worker(tmp_path):
     script = textwrap.dedent(f"""
         import asyncio, sys
         from pathlib import Path
+        from cluster_exp.runtime.commands import Command
         from cluster_exp.runtime.launchers import SubprocessJobLauncher
 
         async def main():
-            process = SubprocessJobLauncher(Path({str(tmp_path)!r}), "n0").start(("a", 1), {FOREVER!r}, {{}})
+            process = SubprocessJobLauncher(Path({str(tmp_path)!r}), "n0").start(("a", 1), Command({FOREVER!r}))
             print(process.pid, flush=True)
             await asyncio.Event().wait()
 

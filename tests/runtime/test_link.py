@@ -9,7 +9,7 @@ import grpc.aio
 
 from cluster_exp.protocol.messages import Order, PreemptOrder
 from cluster_exp.runtime import codec
-from cluster_exp.runtime.link import Trouble, WorkerLink
+from cluster_exp.runtime.link import Delivery, Trouble, WorkerLink
 from cluster_exp.runtime.rpc import worker_pb2
 from cluster_exp.runtime.rpc.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
 from tests.runtime.live_kit import until
@@ -68,7 +68,7 @@ def test_orders_that_wait_together_go_together_and_in_order():
             await asyncio.sleep(0)  # the link takes it
             rest = [link.send(stop(name)) for name in ("b", "bad", "c")]
             recipient.open.set()
-            await asyncio.gather(first.wait(), *(sent.wait() for sent in rest))
+            await asyncio.gather(first.over.wait(), *(sent.over.wait() for sent in rest))
             assert list(chain(*recipient.calls)) == ["a", "b", "bad", "c"]
             assert len(recipient.calls) <= 2
             assert refused == [(stop("bad"), "unwanted")]
@@ -81,13 +81,13 @@ def test_an_order_that_waits_for_another_worker_holds_back_only_those_behind_it(
     async def scenario():
         async with link_to_recipient() as (recipient, link, _, _):
             recipient.open.set()
-            known = asyncio.Event()
-            sent = [link.send(stop("a")), link.send(stop("b"), after=known), link.send(stop("c"))]
-            await sent[0].wait()
+            known = Delivery()
+            sent = [link.send(stop("a")), link.send(stop("b"), after=[known]), link.send(stop("c"))]
+            await sent[0].over.wait()
             assert recipient.calls == [["a"]]
-            assert not sent[2].is_set()
-            known.set()
-            await asyncio.gather(*(one.wait() for one in sent))
+            assert not sent[2].over.is_set()
+            known.over.set()
+            await asyncio.gather(*(one.over.wait() for one in sent))
             assert recipient.calls == [["a"], ["b", "c"]]
 
     run(scenario())
@@ -99,7 +99,7 @@ def test_a_call_that_fails_is_repeated_as_it_was_and_one_that_never_works_counts
             recipient.open.set()
             recipient.failures = 2
             sent = [link.send(stop(name)) for name in ("a", "b")]
-            await asyncio.gather(*(one.wait() for one in sent))
+            await asyncio.gather(*(one.over.wait() for one in sent))
             assert list(chain(*recipient.calls)) == ["a", "b"]
             recipient.failures = 100
             link.send(stop("c"))

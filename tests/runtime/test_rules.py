@@ -8,7 +8,7 @@ import pytest
 from cluster_exp.domain.actions import Launch
 from cluster_exp.domain.allotment import Allotment, NodeShare
 from cluster_exp.domain.events import JobFailed, JobFinished, JobPreempted, JobStarted, Progressed
-from cluster_exp.protocol.gangs import Gangs
+from cluster_exp.protocol.gangs import Gangs, Outcome
 from cluster_exp.protocol.messages import PreemptOrder, ReportKind, TrainerReport
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.protocol.submissions import Submissions
@@ -57,15 +57,20 @@ def test_a_timetable_knows_arrivals_rounds_and_wishes():
     assert rounds.next_plan_s(busy=True) == 40.0
 
 
-def gang(nodes=(0, 1)) -> Gangs:
-    gangs = Gangs()
-    allotment = Allotment(tuple(NodeShare(node, (0,)) for node in nodes))
-    gangs.launch(Launch(0.0, job("a", len(nodes)), 3, allotment, 90.0, 1, ""), 10)
+def gang(nodes=(0, 1), retries: int = 0) -> Gangs:
+    gangs = Gangs(retries)
+    start(gangs, 3, nodes)
     return gangs
 
 
-def told(gangs: Gangs, node: int, kind: ReportKind, done: int, generation: int = 3, reason: str = ""):
-    return gangs.report(node, (TrainerReport("a", generation, kind, done, reason),), 7.0)
+def start(gangs: Gangs, generation: int, nodes=(0, 1), done: int = 10) -> None:
+    allotment = Allotment(tuple(NodeShare(node, (0,)) for node in nodes))
+    gangs.launch(Launch(0.0, job("a", len(nodes)), generation, allotment, 100.0 - done, 1, ""), done)
+
+
+def told(gangs, node, kind, done, generation=3, reason="", saved=None):
+    report = TrainerReport("a", generation, kind, done, reason, done if saved is None else saved)
+    return gangs.report(node, (report,), 7.0)
 
 
 def test_the_slowest_part_says_how_far_a_job_is():
@@ -97,9 +102,39 @@ def test_a_failure_wins_over_a_preemption():
 
 def test_a_lost_node_stops_the_parts_elsewhere_and_their_reports_count_no_longer():
     gangs = gang()
-    assert gangs.lose(4) == []
-    assert gangs.lose(1) == [(0, PreemptOrder("a", 3))]
+    assert gangs.lose(4, 8.0) == Outcome()
+    assert gangs.lose(1, 8.0).orders == [(0, PreemptOrder("a", 3))]
     assert told(gangs, 0, PREEMPTED, 30).events == []
+
+
+def test_a_job_that_fails_goes_back_to_the_checkpoint_that_all_its_parts_have_until_its_retries_are_used_up():
+    gangs = gang(retries=2)
+    for generation, (first, second) in enumerate([(40, 30), (60, 50)], start=3):
+        told(gangs, 0, PROGRESS, 70, generation, saved=first)
+        told(gangs, 1, FAILED, 70, generation, "exit code 1", saved=second)
+        (event,) = told(gangs, 0, FAILED, 70, generation, "lost its peer", saved=first).events[1:]
+        again = f"retry {generation - 2} of 2: exit code 1"
+        assert event == JobPreempted(7.0, "a", generation, 100.0 - second, again)
+        start(gangs, generation + 1, done=second)
+    told(gangs, 0, PREEMPTED, 70, 5)
+    (event,) = told(gangs, 1, FAILED, 70, 5, "exit code 1").events[1:]
+    assert event == JobFailed(7.0, "a", 5, "exit code 1 (after 2 retries)")
+    start(gangs, 6, (0,))  # another job of that name: it has its own retries
+    (event,) = told(gangs, 0, FAILED, 70, 6, "exit code 1", saved=0).events[1:]
+    assert event == JobPreempted(7.0, "a", 6, 90.0, "retry 1 of 2: exit code 1")
+
+
+def test_a_job_of_a_lost_node_goes_back_to_its_checkpoint():
+    gangs = gang()
+    told(gangs, 0, PROGRESS, 60, saved=60)
+    told(gangs, 1, PROGRESS, 70, saved=40)
+    assert gangs.lose(1, 8.0).events == [Progressed(8.0, ("a",), (60.0,))]
+
+
+def test_a_job_that_was_told_to_stop_and_wrote_no_checkpoint_begins_where_it_was_launched():
+    gangs = gang((0,))
+    (event,) = told(gangs, 0, PREEMPTED, 70, saved=0).events[1:]
+    assert event == JobPreempted(7.0, "a", 3, 90.0)
 
 
 def test_submissions_are_forgotten_when_there_are_too_many():

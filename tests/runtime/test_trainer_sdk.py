@@ -43,12 +43,12 @@ def identity(server: TurnServer, job: str = "a", **others: object) -> Identity:
 
 
 def wait_for_done(events: list[TrainerEvent]) -> TrainerEvent:
-    """The last event, which is to be a trainer's own word that it is done."""
+    """A trainer's own word that it is done."""
     deadline_s = time.monotonic() + DEADLINE_S
-    while not (events and isinstance(events[-1], TrainerDone)):
+    while not (done := [event for event in events if isinstance(event, TrainerDone)]):
         assert time.monotonic() < deadline_s, events
         time.sleep(0.005)
-    return events[-1]
+    return done[-1]
 
 
 def test_outside_a_cluster_every_call_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,15 +235,17 @@ def test_the_documented_program_trains_the_same_alone_and_in_two_launches(
         "ARBITER": server.address,
     }
     for name, runs in (("alone", [None]), ("twice", [(0, 40), (40, 100)])):
-        path = tmp_path / f"{name}.json"
+        folder = tmp_path / name
         for run in runs:
             env = alone
             if run is not None:
-                places = launch | {"ITERATIONS_DONE": run[0], "ITERATIONS": run[1]}
+                done = {"ITERATIONS_DONE": run[0], "ITERATIONS": run[1], "CHECKPOINT_DIR": folder}
+                places = launch | done
                 env = alone | {f"CLUSTER_EXP_{key}": str(value) for key, value in places.items()}
-            argv = [sys.executable, str(program), "--iterations", "100", "--checkpoint", str(path)]
-            subprocess.run(argv, env=env, check=True, timeout=DEADLINE_S)
-        weights.append(path.read_text())
+            folder.mkdir(exist_ok=True)
+            argv = [sys.executable, str(program), "--iterations", "100"]
+            subprocess.run(argv, env=env, check=True, timeout=DEADLINE_S, cwd=folder)
+        weights.append((folder / "weight-100.json").read_text())
     assert weights[0] == weights[1]
     assert float(weights[0]) == pytest.approx(3.0, abs=0.2)
     assert wait_for_done(events).iterations_done == 100

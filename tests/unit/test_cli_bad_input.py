@@ -57,6 +57,12 @@ OPTIONS = {
     "no trace file": (["nowhere.csv: no such file"], {"trace": "nowhere.csv"}),
     "no cluster file": (["nowhere.csv: no such file"], {"cluster": "nowhere.csv"}),
     "another kind of cluster file": (["cluster.txt", ".csv, .yaml, .yml"], {"cluster": "cluster.txt"}),
+    "programs in a simulation": (["--workloads: ", "simulation", "local or testbed"], {"workloads": "w.yaml"}),
+    "ranks of emulated jobs": (["--comm: ", "--workloads"], {"mode": "local", "comm": "torch"}),
+    "another exchange": (["--comm: ", "'mpi'", "horovod, torch"], {"mode": "local", "workloads": "w", "comm": "mpi"}),
+    "no file of programs": (["w.yaml: no such file"], {"mode": "local", "workloads": "w.yaml"}),
+    "negative retries": (["--retries: ", "-1", "from 0"], {"retries": "-1"}),
+    "negative iterations": (["--checkpoint-every: ", "-1", "from 0"], {"checkpoint_every": "-1"}),
     "unknown option": (["--polcy", "--help"], {"polcy": "srsf"}),
 }
 

@@ -139,7 +139,7 @@ def test_trainers_of_users_import_only_the_sdk():
         foreign = [name for name in names if not name.startswith("cluster_exp.runtime.trainer")]
         if foreign:
             wrong[name_of(path)] = foreign
-        if names and path.name not in ("loop.py", "ranks.py"):  # turns and the exchange between ranks
+        if names and path.name != "loop.py":
             wrong[name_of(path)] = names
     assert wrong == {}
 

@@ -22,6 +22,8 @@ from cluster_exp.runtime.codec.records import (
     profile_to,
 )
 from cluster_exp.runtime.codec.worker import (
+    endpoint_from,
+    endpoint_to,
     launch_from,
     launch_to,
     order_from,
@@ -37,6 +39,8 @@ from cluster_exp.runtime.codec.worker import (
 __all__ = [
     "batch_from",
     "batch_to",
+    "endpoint_from",
+    "endpoint_to",
     "job_from",
     "job_to",
     "job_view_from",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from cluster_exp.domain.job import JobSpec, JobStatus
 from cluster_exp.domain.measure import StageWindow
 from cluster_exp.protocol.messages import (
+    CheckpointRules,
     JobView,
     NodeView,
     Registration,
@@ -103,7 +104,30 @@ def welcome_to(welcome: Welcome) -> master.RegisterReply:
         lease_s=welcome.lease_s,
         turns=welcome.turns.value,
         stage_logs=welcome.stage_logs,
+        comm=welcome.comm,
+        checkpoints=None if welcome.checkpoints is None else _checkpoints_to(welcome.checkpoints),
     )
+
+
+def _checkpoints_to(rules: CheckpointRules) -> master.CheckpointRules:
+    return master.CheckpointRules(directory=rules.directory, mark=rules.mark, every=rules.every)
+
+
+def _checkpoints_from(message: master.CheckpointRules) -> CheckpointRules:
+    directory = fields.text("checkpoints.directory", message.directory)
+    if not directory.startswith("/") or "\0" in directory:
+        raise FieldError("checkpoints.directory", directory, "an absolute path")
+    return CheckpointRules(
+        directory,
+        fields.name("checkpoints.mark", message.mark),
+        fields.count("checkpoints.every", message.every),
+    )
+
+
+def _comm_from(value: str) -> str:
+    if value not in ("", "none", "horovod", "torch"):
+        raise FieldError("comm", value, "none, horovod or torch")
+    return value or "none"
 
 
 def _interval_from(value: float) -> float:
@@ -126,6 +150,8 @@ def welcome_from(message: master.RegisterReply) -> Welcome:
         lease_s=fields.number("lease_s", message.lease_s, positive=True),
         turns=_turns_from(message.turns),
         stage_logs=message.stage_logs,
+        comm=_comm_from(message.comm),
+        checkpoints=_checkpoints_from(message.checkpoints) if message.HasField("checkpoints") else None,
     )
 
 
@@ -134,7 +160,10 @@ def batch_to(batch: ReportBatch) -> master.ReportRequest:
     message = master.ReportRequest(node=batch.node, instance=batch.instance, sequence=batch.sequence)
     for report in batch.reports:
         entry = message.reports.add(
-            job_id=report.job_id, generation=report.generation, iterations_done=report.iterations_done
+            job_id=report.job_id,
+            generation=report.generation,
+            iterations_done=report.iterations_done,
+            saved=report.saved,
         )
         getattr(entry, report.kind.value).CopyFrom(_REPORT_BODIES[report.kind](report))
     return message
@@ -167,6 +196,7 @@ def _report_from(message: master.TrainerReport) -> TrainerReport:
         _KINDS[what],
         fields.count("iterations_done", message.iterations_done),
         fields.text("failed.reason", message.failed.reason) if what == "failed" else "",
+        fields.count("saved", message.saved),
         _measured_from(message.measured) if what == "measured" else None,
     )
 

@@ -1,7 +1,7 @@
 """Records that both services use: jobs, profiles, shares of nodes, trainers."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from cluster_exp.domain.allotment import NodeShare
 from cluster_exp.domain.job import JobSpec
@@ -64,6 +64,7 @@ def job_to(job: JobSpec) -> common.JobSpec:
         gpu_type=job.gpu_type,
         gpu_fraction=job.gpu_fraction,
         unprofiled=not job.profiled,
+        command=job.command,
     )
     for name in _MAY_BE_UNSTATED:
         if not math.isnan(getattr(job, name)):
@@ -74,7 +75,7 @@ def job_to(job: JobSpec) -> common.JobSpec:
 def job_from(message: common.JobSpec, where: str = "job") -> JobSpec:
     """A job."""
     fraction = message.gpu_fraction if message.HasField("gpu_fraction") else 1.0
-    stated = {
+    stated: dict[str, Any] = {
         name: fields.number(f"{where}.{name}", getattr(message, name))
         for name in _MAY_BE_UNSTATED
         if message.HasField(name)
@@ -96,6 +97,7 @@ def job_from(message: common.JobSpec, where: str = "job") -> JobSpec:
         gpu_type=fields.name(f"{where}.gpu_type", message.gpu_type, empty=True),
         gpu_fraction=fields.number(f"{where}.gpu_fraction", fraction, positive=True, most=1.0),
         profiled=not message.unprofiled,
+        command=fields.argv(f"{where}.command", message.command),
         **stated,
     )
 

@@ -10,10 +10,12 @@ The launcher tells a trainer who it is by environment variables:
 | CLUSTER_EXP_ARBITER | `unix:PATH` or `tcp:HOST:PORT` of the worker that hands out this job's turns |
 | CLUSTER_EXP_ITERATIONS, CLUSTER_EXP_ITERATIONS_DONE | iterations to do in all, and done in earlier launches |
 | CLUSTER_EXP_GPUS | this process's GPUs, as `node/gpu,node/gpu` |
+| CLUSTER_EXP_CHECKPOINT_DIR | optional: the job's folder for checkpoints, on a path that all nodes share |
+| CLUSTER_EXP_CHECKPOINT_EVERY | optional: iterations between checkpoints; 0 = only when told to leave |
 | CLUSTER_EXP_STAGE_LOG | optional: a CSV file that gets a row for every stage |
 """
 
 from cluster_exp.domain.resources import Resource
-from cluster_exp.runtime.trainer.sdk import Trainer, WorkerLostError
+from cluster_exp.runtime.trainer.sdk import Identity, Trainer, WorkerLostError
 
-__all__ = ["Resource", "Trainer", "WorkerLostError"]
+__all__ = ["Identity", "Resource", "Trainer", "WorkerLostError"]

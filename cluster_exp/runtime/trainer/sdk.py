@@ -38,6 +38,8 @@ class Identity:
     iterations_done: int  # in earlier launches
     gpus: str = ""  # node/gpu,node/gpu
     stage_log: str = ""  # path; empty = none
+    checkpoint_dir: str = ""  # of this job, shared by all nodes; not made yet; empty = none
+    checkpoint_every: int = 0  # iterations; 0 = only when told to leave
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "Identity | None":
@@ -59,6 +61,8 @@ class Identity:
             iterations_done=int(env["CLUSTER_EXP_ITERATIONS_DONE"]),
             gpus=env.get("CLUSTER_EXP_GPUS", ""),
             stage_log=env.get("CLUSTER_EXP_STAGE_LOG", ""),
+            checkpoint_dir=env.get("CLUSTER_EXP_CHECKPOINT_DIR", ""),
+            checkpoint_every=int(env.get("CLUSTER_EXP_CHECKPOINT_EVERY", "0")),
         )
 
 
@@ -95,6 +99,7 @@ class Trainer:
         self._reported_s = 0.0
         self._asks = True  # whether the next boundary waits for an answer
         self._begun = False
+        self._stepped = 0  # iterations that the last step counted for
         self._finished = False  # said its last word
         self._term = False
         self._next_stage = 0
@@ -177,6 +182,7 @@ class Trainer:
     def end_iteration(self, count: int = 1) -> None:
         """Counts the iteration (or `count` of them, when one stands for several) as done."""
         self.iterations_done += count
+        self._stepped = count
         if self.identity is None:
             return
         self._meter.end(time.monotonic_ns(), count)  # what was left out has no length
@@ -185,6 +191,27 @@ class Trainer:
         if now_s - self._reported_s >= _PROGRESS_WALL_S:
             self._reported_s = now_s
             self._report("progress", self._window() if self._meter.due else None)
+
+    @property
+    def checkpoint_dir(self) -> str:
+        """This job's folder for checkpoints, on a path that all nodes share; it need not be there. "" = none."""
+        return self.identity.checkpoint_dir if self.identity else ""
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether to write a checkpoint now, between two iterations, or before leaving with iterations to do.
+
+        All processes of a job get the same answer after the same iteration. Outside a cluster it is false.
+        """
+        if self.identity is None:
+            return False
+        every = self.identity.checkpoint_every
+        return self.stopped or bool(every and self._stepped and self.iterations_done % every < self._stepped)
+
+    def checkpointed(self) -> None:
+        """Says that a checkpoint of the iterations done so far lies on disk: after a crash the job resumes there."""
+        if self.identity is not None:
+            self._worker.send("saved", done=self.iterations_done)
 
     def close(self) -> None:
         """Says that all iterations are done, if they are and that is not known yet, and hangs up."""

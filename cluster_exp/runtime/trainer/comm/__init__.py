@@ -18,7 +18,6 @@ library only. Beside what its backend reads, a rank is told by the launcher:
 | CLUSTER_EXP_COMM_TIMEOUT_S | after how many seconds a rank that is waited for counts as lost |
 """
 
-from cluster_exp.domain.errors import InputError
 from cluster_exp.runtime.trainer.comm.base import (
     BACKENDS,
     BackendMissingError,
@@ -28,12 +27,4 @@ from cluster_exp.runtime.trainer.comm.base import (
 )
 from cluster_exp.runtime.trainer.comm.connect import connect
 
-__all__ = [
-    "BACKENDS",
-    "BackendMissingError",
-    "CommunicationError",
-    "Communicator",
-    "InputError",
-    "check_backend",
-    "connect",
-]
+__all__ = ["BACKENDS", "BackendMissingError", "CommunicationError", "Communicator", "check_backend", "connect"]
