@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from cluster_exp import __version__
-from cluster_exp.cli import calc, demo, generate, policies, profile, replay, reproduce, run, sweep, worker
+from cluster_exp.cli import calc, demo, explain, generate, policies, profile, replay, reproduce, run, sweep, worker
 from cluster_exp.domain.errors import InputError
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -40,6 +40,7 @@ VERBS: dict[str, Verb] = {
     "profile": profile,
     "generate": generate,
     "replay": replay,
+    "explain": explain,
     "reproduce": reproduce,
     "sweep": sweep,
     "worker": worker,

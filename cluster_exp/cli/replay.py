@@ -15,6 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the first difference, if there is one, and returns 1 then."""
     from cluster_exp.domain.errors import InputError
+    from cluster_exp.domain.job import JobSpec
+    from cluster_exp.inputs.restart import default_restart_costs
     from cluster_exp.policies.registry import make_policy
     from cluster_exp.results.history import read_history
     from cluster_exp.results.journal import Detail, read_journal
@@ -29,7 +31,12 @@ def run(arguments: argparse.Namespace) -> int:
     policy = make_policy(str(header["policy"]), read_history)
     names = ("cost_model", "speed_model", "contention", "placement", "interval_s")
     options = SimulationOptions(**{name: header[name] for name in names})
-    scheduler = make_scheduler(policy, options, make_cost(policy, options, lambda job: 0.0))
+    costs, start_cost_s = default_restart_costs(), header.get("start_cost_s")
+
+    def start_cost(job: JobSpec) -> float:
+        return costs.start_s(job.model, job.num_gpu) if start_cost_s is None else float(start_cost_s)
+
+    scheduler = make_scheduler(policy, options, make_cost(policy, options, start_cost))
     for entry in journal.entries:
         actions = tuple(scheduler.handle(entry.event))
         if actions != entry.actions:

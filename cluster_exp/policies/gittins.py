@@ -8,7 +8,7 @@ import numpy as np
 
 from cluster_exp.domain.columns import FloatColumn
 from cluster_exp.domain.plan import Plan
-from cluster_exp.domain.snapshot import Snapshot
+from cluster_exp.domain.snapshot import Ended, Snapshot
 from cluster_exp.policies.options import FILE, Option
 from cluster_exp.policies.parts import fill
 
@@ -50,7 +50,7 @@ class Gittins:
     """
 
     name: str = "gittins"
-    history: tuple[float, ...] = ()  # service of earlier jobs, GPU-seconds
+    history: tuple[Ended, ...] = ()  # earlier jobs
     reads: frozenset[str] = frozenset({"attained_gpu_s"})
     learns: bool = True
     plans_rates: bool = False
@@ -58,7 +58,7 @@ class Gittins:
     def plan(self, snapshot: Snapshot, memory: Mapping[str, Any]) -> Plan:
         """The first jobs of the order that fit."""
         attained = snapshot.attained_gpu_s[snapshot.jobs]
-        known = [*self.history, *(ended.service_s * ended.num_gpu for ended in snapshot.ended)]
+        known = [ended.service_s * ended.num_gpu for ended in (*self.history, *snapshot.ended)]
         order = snapshot.jobs[np.lexsort((attained, -gittins_index(attained, known)))]
         return Plan(fill(snapshot, order, f"policy={self.name}"), reason=f"history={len(known)}")
 
@@ -66,6 +66,6 @@ class Gittins:
 OPTIONS: dict[str, Option] = {"history": FILE}  # a job.csv of an earlier run
 
 
-def gittins(name: str = "gittins", history: tuple[float, ...] = ()) -> Gittins:
+def gittins(name: str = "gittins", history: tuple[Ended, ...] = ()) -> Gittins:
     """The policy `gittins`."""
     return Gittins(name, history)

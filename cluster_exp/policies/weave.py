@@ -13,7 +13,7 @@ from cluster_exp.domain.plan import GroupPlan, Plan
 from cluster_exp.domain.policy import Trait
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.resources import MAX_GROUP_SIZE
-from cluster_exp.domain.snapshot import Snapshot
+from cluster_exp.domain.snapshot import Ended, Snapshot
 from cluster_exp.interleave.patterns import Patterns, make_patterns
 from cluster_exp.policies.lengths import expected_left_s, survival
 from cluster_exp.policies.options import FILE, SWITCH, Option, number
@@ -36,10 +36,10 @@ def known_left_s(snapshot: Snapshot, jobs: IntColumn) -> FloatColumn:
     return snapshot.remaining_s[jobs]
 
 
-def learnt_left_s(snapshot: Snapshot, jobs: IntColumn, history_s: Sequence[float]) -> FloatColumn:
+def learnt_left_s(snapshot: Snapshot, jobs: IntColumn, history: Sequence[Ended]) -> FloatColumn:
     """Remaining time alone that is to be expected, in seconds, after jobs that ended, those that last, a history."""
     served_s = snapshot.served_s[jobs]
-    ended_s = np.array([*history_s, *(ended.service_s for ended in snapshot.ended)])
+    ended_s = np.array([ended.service_s for ended in (*history, *snapshot.ended)])
     return expected_left_s(served_s, *survival(ended_s, served_s))
 
 
@@ -211,10 +211,10 @@ def weave_l(
     search: float = 6,
     group: float = MAX_GROUP_SIZE,
     stay: float = 0.005,
-    history: tuple[float, ...] = (),
+    history: tuple[Ended, ...] = (),
 ) -> Weave:
     """The policy `weave-l`: durations unknown, learnt from jobs that ended in this run and from a history."""
     reads = frozenset({"served_s", "event_cost_s"})
-    left = partial(learnt_left_s, history_s=history)
+    left = partial(learnt_left_s, history=history)
     largest = min(int(group), MAX_GROUP_SIZE)
     return Weave(name, left, reads, True, prices, int(search), largest, stay)

@@ -8,6 +8,7 @@ from typing import TypeVar
 from cluster_exp.core.placement import PLACEMENTS
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.errors import InputError
+from cluster_exp.domain.snapshot import Ended
 from cluster_exp.inputs.clusters import read_cluster
 from cluster_exp.inputs.generate import GeneratorConfig
 from cluster_exp.inputs.profiles import default_profiles
@@ -152,7 +153,7 @@ class _Reader:
     def _policy(self, key: str, value: Value) -> str:
         """The policy's name, aliases resolved."""
 
-        def history(given: str) -> tuple[float, ...]:
+        def history(given: str) -> tuple[Ended, ...]:
             return read_history(str(self._file(value, given)))
 
         try:
