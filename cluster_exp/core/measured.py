@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cluster_exp.domain.events import Measured
+from cluster_exp.domain.actions import UseProfile
+from cluster_exp.domain.events import JobArrived, Measured
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.profile import ProfileKey, StageProfile
 
@@ -32,10 +33,9 @@ class Change:
     peak_mib: float | None  # most GPU memory measured so far
     guessed: bool  # whether the former one was a guess
 
-    @property
-    def parts(self) -> tuple[StageProfile, StageProfile, int]:
-        """The first three fields."""
-        return self.former, self.profile, self.windows
+    def action(self, time_s: float, key: ProfileKey, job_ids: tuple[str, ...]) -> UseProfile:
+        """What says so of live jobs."""
+        return UseProfile(time_s, key, self.former, self.profile, self.windows, job_ids, self.peak_mib, self.guessed)
 
 
 @dataclass(slots=True)
@@ -61,6 +61,17 @@ class MeasuredProfiles:
     def in_use(self, spec: JobSpec) -> StageProfile | None:
         """The measured profile on which decisions about such a job rest; None = its own counts."""
         return self._in_use.get(kind_of(spec)) if self._in_use else None
+
+    def arrived(self, event: JobArrived) -> UseProfile | None:
+        """The measured profile on which decisions about an arriving job rest; None = its own counts."""
+        spec = event.job
+        profile = self._in_use.get(kind_of(spec)) if self._in_use else None
+        if profile is None:
+            return None
+        windows = self._windows[kind_of(spec)]
+        number = len(windows.alone) + len(windows.turns)
+        change = Change(spec.profile, profile, number, windows.peak_mib, not spec.profiled)
+        return change.action(event.time_s, spec.profile_key, (spec.job_id,))
 
     def note(self, spec: JobSpec, event: Measured) -> Change | None:
         """Takes a measurement of a job; what is to be used from now on, or None when nothing changes."""

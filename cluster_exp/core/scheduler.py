@@ -21,7 +21,6 @@ from cluster_exp.domain.actions import (
     RecordEnd,
     SetTurns,
     TurnGroup,
-    UseProfile,
     Wake,
 )
 from cluster_exp.domain.allotment import Allotment
@@ -151,8 +150,9 @@ class Scheduler:
     # Events
 
     def _on_arrived(self, event: JobArrived) -> list[Action]:
-        self._jobs.add(event.job, self._measured.in_use(event.job))
-        return []
+        use = self._measured.arrived(event)
+        self._jobs.add(event.job, use.profile if use else None)
+        return [use] if use else []
 
     def _on_progressed(self, event: Progressed) -> list[Action]:
         self._jobs.progress(event.job_ids, event.remaining_iterations)
@@ -171,7 +171,7 @@ class Scheduler:
         for slot in slots:
             self._jobs.use_profile(slot, change.profile)
         job_ids = tuple(self._jobs.live[slot].spec.job_id for slot in slots)
-        return [UseProfile(event.time_s, spec.profile_key, *change.parts, job_ids, change.peak_mib, change.guessed)]
+        return [change.action(event.time_s, spec.profile_key, job_ids)]
 
     def _on_started(self, event: JobStarted) -> list[Action]:
         slot = self._current(event.job_id, event.generation)

@@ -61,7 +61,8 @@ def test_a_stated_profile_gives_way_to_several_measurements_that_differ() -> Non
     seen = scheduler.snapshot()
     profiles = [seen.profiles[seen.profile_class[slot]] for slot in seen.jobs]
     assert profiles == [LEARNER, LEARNER, READER]
-    scheduler.handle(JobArrived(1.0, job("late")))
+    (action,) = scheduler.handle(JobArrived(1.0, job("late")))
+    assert action == UseProfile(1.0, job("a").profile_key, READER, LEARNER, LEAST_WINDOWS, ("late",), 512.0)
     seen = scheduler.snapshot()
     assert seen.profiles[seen.profile_class[seen.jobs[-1]]] == LEARNER
 
