@@ -65,7 +65,7 @@ class MeasuredProfiles:
     def arrived(self, event: JobArrived) -> UseProfile | None:
         """The measured profile on which decisions about an arriving job rest; None = its own counts."""
         spec = event.job
-        profile = self._in_use.get(kind_of(spec)) if self._in_use else None
+        profile = self.in_use(spec)
         if profile is None:
             return None
         windows = self._windows[kind_of(spec)]
