@@ -58,6 +58,7 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
         interval_s=spec.rules.interval_s,
         turns=TURNS[speed_model_of(policy, spec.rules)],
         stage_logs=spec.stage_logs,
+        measures=spec.measures,
         comm=spec.programs.comm,
         checkpoint_dir=_checkpoint_dir(spec, directory),
         checkpoint_every=spec.programs.checkpoint_every,

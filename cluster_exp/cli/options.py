@@ -17,7 +17,7 @@ from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.policy import Policy
 from cluster_exp.inputs.clusters import read_cluster
-from cluster_exp.inputs.profiles import default_profiles
+from cluster_exp.inputs.profiles import ProfileTable, default_profiles, read_profiles
 from cluster_exp.inputs.restart import default_restart_costs
 from cluster_exp.inputs.traces import read_trace
 from cluster_exp.inputs.workloads import read_workloads
@@ -68,6 +68,7 @@ class RunSpec:
     detail: Detail
     profile: bool  # simulated: measure where the time goes
     stage_logs: bool  # live: trainers write when each stage began and ended
+    measures: bool  # live: decisions turn to measured stage times
     programs: ProgramOptions
     trace_path: str
     cluster_path: str
@@ -138,7 +139,13 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
     policies = tuple(make_policy(name, read_history) for name in names)
     rules = _rules(arguments, mode)
     cluster = read_cluster(arguments.cluster)
-    trace = read_trace(arguments.trace, default_profiles(), cluster, drop_unfit=arguments.drop_unfit)
+    trace = read_trace(
+        arguments.trace,
+        _profiles(arguments.profiles),
+        cluster,
+        drop_unfit=arguments.drop_unfit,
+        admit_unprofiled=arguments.admit_unprofiled,
+    )
     for warning in trace.warnings:
         _log.warning("%s", warning)
     start_cost_s = arguments.start_cost
@@ -156,6 +163,7 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
         detail=Detail(choose("--journal", arguments.journal, [detail.value for detail in Detail])),
         profile=arguments.profile,
         stage_logs=arguments.stage_logs,
+        measures=_measures(arguments, mode),
         programs=programs,
         trace_path=str(arguments.trace),
         cluster_path=str(arguments.cluster),
@@ -166,6 +174,22 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
         if spec.out is not None:
             check_holds_no_run(spec.out)
     return spec
+
+
+def _profiles(path: str | None) -> ProfileTable:
+    """The shipped profiles, and before them those of a file."""
+    profiles = default_profiles()
+    if path is not None:
+        profiles.update(read_profiles(path))
+    return profiles
+
+
+def _measures(arguments: argparse.Namespace, mode: str) -> bool:
+    """Whether decisions turn to what trainers measure; emulated ones repeat what they are told, so not by default."""
+    if mode == "sim" and arguments.measured_profiles:
+        raise InputError("nothing is measured in a simulation; with --mode allowed: local, testbed", where="--mode")
+    real_or_unknown = arguments.workloads is not None or arguments.admit_unprofiled
+    return mode != "sim" and bool(arguments.measured_profiles or (real_or_unknown and not arguments.stated_profiles))
 
 
 def _rules(arguments: argparse.Namespace, mode: str) -> SimulationOptions:

@@ -41,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--start-cost", type=float, metavar="SECONDS", help="simulated: of every start; default: by model")
     add("--journal", default="full", metavar="DETAIL", help="full (default), summary or none")
     add("--stage-logs", action="store_true", help="live: trainers write when each stage began and ended, below logs/")
+    add("--profiles", metavar="FILE", help="stage times of models (CSV, docs/profiles.md) before the shipped ones")
+    add("--admit-unprofiled", action="store_true", help="jobs without stage times run alone until measured")
+    measuring = parser.add_mutually_exclusive_group()
+    measuring.add_argument("--measured-profiles", action="store_true", help="live: decide by measured stage times")
+    measuring.add_argument(
+        "--stated-profiles", action="store_true", help="live: decide by the given ones (default of emulated jobs)"
+    )
     add("--workloads", type=Path, metavar="FILE", help="live: which program trains which model (YAML); else emulated")
     add(
         "--comm",

@@ -51,7 +51,8 @@ def check_holders(jobs: JobTable, nodes: Nodes, groups: Mapping[int, RunningGrou
 def check_plan(policy: str, plan: Plan, wanted: GroupColumns, jobs: JobTable) -> None:
     """Raises InvariantError, which names the policy, for a plan that cannot be.
 
-    Groups have one to four members with distinct offsets in 0..3; each job is live and in one group.
+    Groups have one to four members with distinct offsets in 0..3; each job is live and in one group. A job whose
+    profile is a guess is alone.
     """
     status = jobs.int_column("status")
     seen = np.zeros(status.size, dtype=bool)
@@ -64,6 +65,22 @@ def check_plan(policy: str, plan: Plan, wanted: GroupColumns, jobs: JobTable) ->
         raise InvariantError(f"{policy} plans slot {slot} twice, or it holds no job")
     if not wanted.single:
         _check_turns(policy, plan, wanted)
+    if jobs.guessed:
+        _check_alone(policy, plan, jobs)
+
+
+def _check_alone(policy: str, plan: Plan, jobs: JobTable) -> None:
+    """Raises InvariantError where a job whose profile is a guess shares GPUs with another."""
+    groups_on: dict[tuple[int, int], int] = {}  # where the policy places: groups by GPU
+    for group in plan.groups:
+        for gpu in {gpu for allotment in group.allotments or () for gpu in allotment.gpus}:
+            groups_on[gpu] = groups_on.get(gpu, 0) + 1
+    for group in plan.groups:
+        for slot in jobs.guessed.intersection(group.jobs):
+            shared = any(groups_on[gpu] > 1 for allotment in group.allotments or () for gpu in allotment.gpus)
+            if len(group.jobs) > 1 or shared:
+                job_id = jobs.live[slot].spec.job_id
+                raise InvariantError(f"{policy} lets job {job_id} share GPUs before it was measured: {group}")
 
 
 def _check_turns(policy: str, plan: Plan, wanted: GroupColumns) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from cluster_exp.core.groups import RunningGroup, TargetGroup
 from cluster_exp.core.interference_watch import UNWATCHED, InterferenceWatch, Unwatched
 from cluster_exp.core.invariants import check_holders, check_plan
+from cluster_exp.core.measured import MeasuredProfiles, kind_of
 from cluster_exp.core.placement import ClusterTrial, Placement
 from cluster_exp.core.places import Nodes, Places
 from cluster_exp.core.reconcile import Difference, reconcile
@@ -33,6 +34,7 @@ from cluster_exp.domain.events import (
     JobFinished,
     JobPreempted,
     JobStarted,
+    Measured,
     PlanDue,
     Progressed,
     WorkerJoined,
@@ -79,6 +81,7 @@ class Scheduler:
         self._nodes = Nodes()
         self._places = Places(self._nodes)
         self._jobs = JobTable(speed, policy.learns, event_cost_s)
+        self._measured = MeasuredProfiles()
         self._allotments = HeldAllotments(self._jobs)
         self._groups: dict[int, RunningGroup] = {}
         self._next_group = 0
@@ -87,6 +90,7 @@ class Scheduler:
         self._now_s = 0.0
         self._handlers: dict[type, Callable[..., list[Action]]] = {
             Progressed: self._on_progressed,
+            Measured: self._on_measured,
             JobStarted: self._on_started,
             JobFinished: self._on_finished,
             JobPreempted: self._on_preempted,
@@ -137,6 +141,7 @@ class Scheduler:
             allotments=self._allotments,
             ended=jobs.ended,
             changed=frozenset(jobs.changed),
+            guessed=jobs.int_view("guessed"),
         )
 
     def _trial(self) -> ClusterTrial:
@@ -149,13 +154,29 @@ class Scheduler:
     # Events
 
     def _on_arrived(self, event: JobArrived) -> list[Action]:
-        self._jobs.add(event.job)
-        return []
+        use = self._measured.arrived(event)
+        self._jobs.add(event.job, use.profile if use else None)
+        return [use] if use else []
 
     def _on_progressed(self, event: Progressed) -> list[Action]:
         self._jobs.progress(event.job_ids, event.remaining_iterations)
         self._interference.progressed(event, self._jobs, self._groups)
         return []
+
+    def _on_measured(self, event: Measured) -> list[Action]:
+        slot = self._current(event.job_id, event.generation)
+        if slot is None:
+            return []
+        spec = self._jobs.live[slot].spec
+        change = self._measured.note(spec, event)
+        if change is None:
+            return []
+        kind = kind_of(spec)
+        slots = [slot for slot, job in self._jobs.live.items() if kind_of(job.spec) == kind]
+        for slot in slots:
+            self._jobs.use_profile(slot, change.profile)
+        job_ids = tuple(self._jobs.live[slot].spec.job_id for slot in slots)
+        return [change.action(event.time_s, spec.profile_key, job_ids)]
 
     def _on_started(self, event: JobStarted) -> list[Action]:
         slot = self._current(event.job_id, event.generation)

@@ -29,6 +29,7 @@ _INT_COLUMNS = (
     "turn",  # its place in the order of turns of its group
     "offset",  # its offset in that
     "mates",  # members of its group, itself included
+    "guessed",  # 1 = its profile is a guess
 )
 _FLOAT_COLUMNS = (*sorted(GATED_COLUMNS), "iteration_s", "counted_until_s", "first_start_s")
 _FIRST_SIZE = 64
@@ -71,6 +72,7 @@ class JobTable:
         self.leaving: dict[int, None] = {}  # those of them that were told to leave
         self.ended: list[Ended] = []
         self.changed: set[int] = set()
+        self.guessed: set[int] = set()  # slots of the jobs whose profile is a guess
         self._ints: dict[str, IntColumn] = {name: np.empty(0, np.int64) for name in _INT_COLUMNS}
         self._floats: dict[str, FloatColumn] = {name: np.empty(0) for name in _FLOAT_COLUMNS}
         self._gated: tuple[Set[str], dict[str, FloatColumn]] | None = None
@@ -123,8 +125,8 @@ class JobTable:
             self._holding.flags.writeable = False
         return self._holding
 
-    def add(self, spec: JobSpec) -> int:
-        """Gives an arriving job a slot.
+    def add(self, spec: JobSpec, measured: StageProfile | None = None) -> int:
+        """Gives an arriving job a slot; with `measured`, that profile counts instead of the stated one.
 
         Raises:
             InvariantError: a live job has the same id.
@@ -141,7 +143,11 @@ class JobTable:
             values[slot] = 0.0
         ints["seq"][slot] = self._arrived
         ints["num_gpu"][slot] = spec.num_gpu
-        ints["profile_class"][slot] = self._class_of(spec)
+        profile = measured or spec.profile
+        ints["profile_class"][slot] = self._class_of(profile, spec.num_gpu)
+        if measured is None and not spec.profiled:
+            ints["guessed"][slot] = 1
+            self.guessed.add(slot)
         ints["group"][slot] = ints["place"][slot] = -1
         floats["submit_s"][slot] = spec.submit_s
         floats["priority"][slot] = spec.priority
@@ -151,7 +157,7 @@ class JobTable:
         floats["memory_gib"][slot] = spec.memory_gib
         floats["duration_s"][slot] = spec.duration_s
         floats["iterations"][slot] = spec.iterations
-        floats["iteration_s"][slot] = self._speed.alone_s(spec.profile)
+        floats["iteration_s"][slot] = self._speed.alone_s(profile)
         floats["first_start_s"][slot] = math.nan
         floats["event_cost_s"][slot] = self._event_cost_s(spec)
         self._arrived += 1
@@ -163,8 +169,19 @@ class JobTable:
         self.set_remaining(slot, float(spec.iterations))
         return slot
 
+    def use_profile(self, slot: int, profile: StageProfile) -> None:
+        """From now on a job's columns rest on this profile, which is no guess."""
+        ints, floats = self._ints, self._floats
+        ints["profile_class"][slot] = self._class_of(profile, int(ints["num_gpu"][slot]))
+        ints["guessed"][slot] = 0
+        self.guessed.discard(slot)
+        floats["iteration_s"][slot] = self._speed.alone_s(profile)
+        self.set_remaining(slot, float(floats["remaining_iterations"][slot]))
+        self.changed.add(slot)
+
     def remove(self, slot: int) -> None:
         """Frees the slot of a job that ended."""
+        self.guessed.discard(slot)
         del self.slot_of[self.live.pop(slot).spec.job_id]
         self._ints["status"][slot] = _EMPTY
         self._free.append(slot)
@@ -260,11 +277,11 @@ class JobTable:
             service_s = spec.iterations * float(self._floats["iteration_s"][slot])
             self.ended.append(Ended(spec.num_gpu, float(self._floats["executed_s"][slot]), service_s))
 
-    def _class_of(self, spec: JobSpec) -> int:
-        key = (spec.profile, spec.num_gpu)
+    def _class_of(self, profile: StageProfile, num_gpu: int) -> int:
+        key = (profile, num_gpu)
         if key not in self._classes:
             self._classes[key] = len(self.profiles)
-            self.profiles += (spec.profile,)
+            self.profiles += (profile,)
         return self._classes[key]
 
     def _code(self, column: str, name: str) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from cluster_exp.domain.allotment import Allotment
 from cluster_exp.domain.job import JobSpec, JobStatus
+from cluster_exp.domain.profile import ProfileKey, StageProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +94,18 @@ class Wake:
     at_s: float
 
 
-Action = Launch | Preempt | SetTurns | RecordEnd | Wake
+@dataclass(frozen=True, slots=True)
+class UseProfile:
+    """From now on decisions about jobs of this kind rest on what was measured. Nobody has to do anything."""
+
+    time_s: float
+    key: ProfileKey
+    former: StageProfile  # what decisions rested on before
+    profile: StageProfile
+    windows: int  # measurements of which it is made
+    job_ids: tuple[str, ...]  # the live jobs that it changes, by arrival
+    peak_gpu_mib: float | None = None  # most that was measured so far
+    guessed: bool = False  # whether `former` was a guess
+
+
+Action = Launch | Preempt | SetTurns | RecordEnd | Wake | UseProfile

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cluster_exp.domain.cluster import NodeSpec
 from cluster_exp.domain.job import JobSpec
+from cluster_exp.domain.profile import StageProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,19 @@ class Progressed:
     time_s: float
     job_ids: tuple[str, ...]
     remaining_iterations: tuple[float, ...]  # may be fractional in a simulation
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A job's trainer timed its iterations and stages. Times in seconds of the run, not of a compressed clock."""
+
+    time_s: float
+    job_id: str
+    generation: int  # of the launch that was measured
+    iterations: int  # over which `profile` is the mean
+    profile: StageProfile  # one iteration without waiting for turns
+    turns: bool  # whether its stages took turns with those of other jobs
+    peak_gpu_mib: float | None = None  # peak of a process so far; None = it uses no GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,7 @@ class PlanDue:
 
 Event = (
     Progressed
+    | Measured
     | JobStarted
     | JobFinished
     | JobPreempted
@@ -115,6 +130,7 @@ Event = (
 EVENT_ORDER: tuple[type, ...] = (
     WorkerJoined,
     Progressed,
+    Measured,
     JobStarted,
     JobFinished,
     JobFailed,

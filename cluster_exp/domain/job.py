@@ -55,6 +55,7 @@ class JobSpec:
     num_cpu: float = math.nan  # cores of the whole job; NaN = not stated
     memory_gib: float = math.nan  # host memory of the whole job; NaN = not stated
     command: tuple[str, ...] = ()  # argument list that starts one of its ranks, live; empty = an emulated trainer
+    profiled: bool = True  # False = `profile` is a guess: the job runs alone until it is measured
 
     @property
     def profile_key(self) -> ProfileKey:

@@ -72,6 +72,8 @@ class Snapshot:
     allotments: Mapping[int, Allotment] = field(default_factory=dict)  # of the jobs that hold GPUs, by slot
     ended: Sequence[Ended] = ()  # jobs that finished so far, for policies that declare `learns`
     changed: frozenset[int] = frozenset()  # slots whose job arrived, started or left its GPUs since last time
+    # By slot, 1 where the job's profile is a guess: it has to be alone on its GPUs until it was measured.
+    guessed: IntColumn = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def column(self, name: str) -> FloatColumn:
         """One gated column: float64, by slot. Raises KeyError for a name that is none."""

@@ -65,11 +65,13 @@ def read_trace(
     cluster: ClusterSpec | None = None,
     *,
     drop_unfit: bool = False,
+    admit_unprofiled: bool = False,
 ) -> Trace:
     """The trace in a CSV file; columns and units (milliseconds) are described in docs/inputs.md.
 
     A job without an iteration time or stage times takes them from `profiles`. With a cluster, every job must
-    fit into it; `drop_unfit` leaves out those that do not, and counts them.
+    fit into it; `drop_unfit` leaves out those that do not, and counts them. With `admit_unprofiled`, a
+    job of which `profiles` know nothing gets a guess (`JobSpec.profiled` is False) instead of an error.
 
     Raises:
         InputError: at the first unusable field, as file:line:field; also when no job is left.
@@ -77,7 +79,7 @@ def read_trace(
     table = Table(Path(path))
     known = {*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS, *IGNORED_COLUMNS, *STAGE_COLUMNS}
     strangers = table.check_columns(REQUIRED_COLUMNS, known)
-    reader = _JobReader(stage_columns(table), profiles, _capacity(cluster), drop_unfit)
+    reader = _JobReader(stage_columns(table), profiles, _capacity(cluster), drop_unfit, admit_unprofiled)
     jobs: list[JobSpec] = []
     dropped = 0
     first_line: dict[str, int] = {}
@@ -123,6 +125,7 @@ class _JobReader:
     profiles: ProfileTable
     capacity: Mapping[str, int] | None
     drop_unfit: bool
+    admit_unprofiled: bool
     shared: dict[StageProfile, StageProfile] = field(default_factory=dict)  # equal profiles are one object
 
     def read(self, row: Row) -> JobSpec:
@@ -140,6 +143,8 @@ class _JobReader:
         batch_size = row.integer("batch_size", BATCH)
         duration_s = row.number("duration", POSITIVE_MS) / 1000
         gpu_type = row.name("gpu_type")
+        profile = self.profile(row, ProfileKey(model, batch_size, num_gpu, gpu_type))
+        guess = StageProfile(duration_s / max(1, iterations), 0.0, 0.0, duration_s / max(1, iterations), 0.0)
         stated: dict[str, Any] = {
             name: row.number(name, _AMOUNT[name]) for name in UNSTATED_COLUMNS if row.text(name)
         }
@@ -151,7 +156,8 @@ class _JobReader:
             duration_s=duration_s,
             model=model,
             batch_size=batch_size,
-            profile=self.profile(row, ProfileKey(model, batch_size, num_gpu, gpu_type)),
+            profile=guess if profile is None else profile,
+            profiled=profile is not None,
             user=row.name("user"),
             queue=row.name("queue") or "default",
             priority=row.integer("priority", _PRIORITY) if row.text("priority") else 0,
@@ -160,12 +166,14 @@ class _JobReader:
             **stated,
         )
 
-    def profile(self, row: Row, key: ProfileKey) -> StageProfile:
-        """The row's own iteration and stage times, or the table's where they are not given."""
+    def profile(self, row: Row, key: ProfileKey) -> StageProfile | None:
+        """The row's own iteration and stage times, or the table's where they are not given; None = unprofiled."""
         iteration_s = row.number(ITERATION_COLUMN, POSITIVE_MS) / 1000 if row.text(ITERATION_COLUMN) else None
         stages = read_stages(row, self.columns)
         if iteration_s is None or stages is None:
             found = self.profiles.find(key)
+            if found is None and self.admit_unprofiled:
+                return None
             if found is None:
                 self.fits(row, key.num_gpu, key.gpu_type)  # says that first
                 column, known = self.profiles.what_is_known(key)

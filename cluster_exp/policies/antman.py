@@ -16,6 +16,7 @@ Gpu = tuple[int, int]  # node id, GPU id
 
 # Shares of a GPU in tenths, as in the simulator published with Muri (SIGCOMM'22).
 GUARANTEED_TENTHS = 1
+WHOLE_TENTHS = 10  # of a job that was to be alone until it was measured: it keeps the whole GPU
 OPPORTUNISTIC_TENTHS = 9
 FULL_TENTHS = 8  # a GPU of which this much is asked for takes no opportunistic job
 
@@ -28,11 +29,11 @@ class _Gpus:
         self._asked = {(node, gpu): 0 for node, size in sizes.items() for gpu in range(size)}  # tenths
         self.room = {node: [(node, gpu) for gpu in range(size)] for node, size in sizes.items()}
 
-    def take(self, gpus: Iterable[Gpu], guaranteed: bool) -> None:
-        """Gives GPUs to a job that runs or starts."""
+    def take(self, gpus: Sequence[Gpu], tenths: int) -> None:
+        """Gives so much of each GPU to a job that runs or starts."""
         for gpu in gpus:
-            self._asked[gpu] += GUARANTEED_TENTHS if guaranteed else OPPORTUNISTIC_TENTHS
-        if guaranteed:
+            self._asked[gpu] += tenths
+        if tenths != OPPORTUNISTIC_TENTHS:
             self.keep(gpus)
 
     def keep(self, gpus: Iterable[Gpu]) -> None:
@@ -70,6 +71,11 @@ class _Gpus:
         if len(open_gpus) < num_gpu:
             return None
         return sorted(open_gpus, key=lambda gpu: self._asked[gpu])[:num_gpu]
+
+    def unshared(self, num_gpu: int) -> list[Gpu] | None:
+        """GPUs that nobody asks for and nobody keeps; None where too few are."""
+        idle = [gpu for gpus in self.room.values() for gpu in gpus if not self._asked[gpu]]
+        return idle[:num_gpu] if len(idle) >= num_gpu else None
 
     def _split(self, kept: Sequence[Gpu]) -> tuple[list[int], int | None]:
         """Nodes that a job keeps wholly, and the one that it keeps in part."""
@@ -129,7 +135,7 @@ def _placed(
     groups = []
     guaranteed_run = False
     for slot in holding(snapshot).tolist():
-        gpus.take(snapshot.allotments[slot].gpus, guaranteed[slot])
+        gpus.take(snapshot.allotments[slot].gpus, round(10 * snapshot.allotments[slot].shares[0].fraction))
         groups.append(GroupPlan((slot,), reason="runs", allotments=(snapshot.allotments[slot],)))
         guaranteed_run |= guaranteed[slot]
     for mine in kept.values():
@@ -139,7 +145,14 @@ def _placed(
     for slot, num_gpu in zip(order.tolist(), snapshot.num_gpu[order].tolist(), strict=True):
         if num_gpu > snapshot.cluster.num_gpu:
             continue
-        if guaranteed[slot]:
+        tenths = GUARANTEED_TENTHS if guaranteed[slot] else OPPORTUNISTIC_TENTHS
+        if snapshot.guessed[slot]:
+            found = gpus.unshared(num_gpu)
+            if found is None:
+                continue
+            chosen, tenths = found, WHOLE_TENTHS
+            guaranteed_run |= guaranteed[slot]
+        elif guaranteed[slot]:
             chosen = gpus.collect(num_gpu, kept.get(slot, ()))
             if 0 < len(chosen) < num_gpu:
                 keeping[slot] = chosen
@@ -151,9 +164,9 @@ def _placed(
             if found is None:
                 continue
             chosen = found
-        gpus.take(chosen, guaranteed[slot])
+        gpus.take(chosen, tenths)
         why = "guaranteed" if guaranteed[slot] else "opportunistic"
-        groups.append(GroupPlan((slot,), reason=why, allotments=(_allotment(chosen, guaranteed[slot]),)))
+        groups.append(GroupPlan((slot,), reason=why, allotments=(_allotment(chosen, tenths),)))
     return groups, keeping, guaranteed_run
 
 
@@ -173,12 +186,11 @@ def _still_kept(snapshot: Snapshot, sizes: Mapping[int, int], kept: Sequence[Any
     }
 
 
-def _allotment(gpus: Iterable[Gpu], guaranteed: bool) -> Allotment:
+def _allotment(gpus: Iterable[Gpu], tenths: int) -> Allotment:
     by_node: dict[int, list[int]] = {}
     for node, gpu in sorted(gpus):
         by_node.setdefault(node, []).append(gpu)
-    fraction = (GUARANTEED_TENTHS if guaranteed else OPPORTUNISTIC_TENTHS) / 10
-    return Allotment(tuple(NodeShare(node, tuple(ids), fraction) for node, ids in by_node.items()))
+    return Allotment(tuple(NodeShare(node, tuple(ids), tenths / 10) for node, ids in by_node.items()))
 
 
 def antman() -> AntMan:

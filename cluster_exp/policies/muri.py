@@ -23,7 +23,7 @@ from cluster_exp.policies.muri_groups import (
 )
 from cluster_exp.policies.options import SWITCH, choice
 from cluster_exp.policies.pairing import WIDTH
-from cluster_exp.policies.parts import BY_ATTAINED_SERVICE, JobOrder, as_left
+from cluster_exp.policies.parts import BY_ATTAINED_SERVICE, JobOrder, as_left, has_to_be_alone, may_share
 
 
 def _believed_remaining_service(snapshot: Snapshot) -> FloatColumn:
@@ -79,7 +79,9 @@ class Muri:
         demand = sum(num_gpu * jobs.kind.size for num_gpu, jobs in buckets.items())
         excess = demand - snapshot.cluster.num_gpu
         if buckets:
-            groups = joined(self.grouping(table, snapshot.profile_class, buckets, excess, self.group_size))
+            buckets, alone = _apart(snapshot, buckets)
+            shared = self.grouping(table, snapshot.profile_class, buckets, excess, self.group_size)
+            groups = joined([*shared, *alone])
             if self.unpack and excess > 0:
                 groups = _unpacked(snapshot, table, groups)
             groups = groups[_fitting(snapshot, order, groups)]
@@ -124,6 +126,20 @@ def _candidates(snapshot: Snapshot, table: GroupTable, order: IntColumn, group_s
         if chosen.size:
             buckets[int(ascending[begins[bucket]])] = _singles(snapshot, table, order[chosen], homes[chosen])
     return buckets
+
+
+def _apart(snapshot: Snapshot, buckets: dict[int, Groups]) -> tuple[dict[int, Groups], list[Groups]]:
+    """The jobs that may share, per GPU count, and groups of those that have to be alone."""
+    if not snapshot.guessed[snapshot.jobs].any():
+        return buckets, []
+    shared, alone = {}, []
+    for num_gpu, jobs in buckets.items():
+        slots = jobs.members[:, 0]
+        alone.append(jobs[has_to_be_alone(snapshot, slots)])
+        rest = jobs[may_share(snapshot, slots)]
+        if rest.kind.size:
+            shared[num_gpu] = rest
+    return shared, alone
 
 
 def _numbered(group: IntColumn) -> IntColumn:

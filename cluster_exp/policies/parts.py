@@ -80,6 +80,16 @@ def waiting(snapshot: Snapshot) -> IntColumn:
     return snapshot.jobs[~np.isin(status, list(HOLDS_GPUS))]
 
 
+def may_share(snapshot: Snapshot, jobs: IntColumn) -> IntColumn:
+    """Places in `jobs` of those whose profile is known; the others have to be alone until they were measured."""
+    return np.flatnonzero(snapshot.guessed[jobs] == 0)
+
+
+def has_to_be_alone(snapshot: Snapshot, jobs: IntColumn) -> IntColumn:
+    """Places in `jobs` of those whose profile is a guess."""
+    return np.flatnonzero(snapshot.guessed[jobs])
+
+
 def fill(snapshot: Snapshot, order: IntColumn, why: str) -> GroupRows:
     """Groups of one job each, in the given order, for the jobs that fit; what does not fit is passed over."""
     fits = np.flatnonzero(snapshot.trial().take_many(snapshot.num_gpu[order]))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cluster_exp.domain.columns import FloatColumn, IntColumn
-from cluster_exp.domain.models import SpeedModel
+from cluster_exp.domain.models import SpeedModel, Trial
 from cluster_exp.domain.plan import GroupPlan, Plan
 from cluster_exp.domain.policy import Trait
 from cluster_exp.domain.profile import StageProfile
@@ -17,6 +17,7 @@ from cluster_exp.domain.snapshot import Ended, Snapshot
 from cluster_exp.interleave.patterns import Patterns, make_patterns
 from cluster_exp.policies.lengths import expected_left_s, survival
 from cluster_exp.policies.options import FILE, SWITCH, Option, number
+from cluster_exp.policies.parts import has_to_be_alone, may_share
 from cluster_exp.policies.weave_problem import Problem, weights
 from cluster_exp.policies.weave_search import Search
 
@@ -99,21 +100,26 @@ class Weave:
         """Groups by GPU count, descending."""
         past = Past.of(memory, snapshot)
         jobs = snapshot.jobs[snapshot.num_gpu[snapshot.jobs] <= snapshot.cluster.num_gpu]
+        trial = snapshot.trial()
+        alone = _unmeasured(snapshot, jobs, trial)
+        jobs = jobs[may_share(snapshot, jobs)]
+        gpus = snapshot.cluster.num_gpu - sum(int(snapshot.num_gpu[group.jobs[0]]) for group in alone)
+        jobs = jobs[snapshot.num_gpu[jobs] <= gpus]
         if not jobs.size:
-            return Plan((), memory=past.memory())
+            return Plan(alone, memory=past.memory())
         problem = self._problem(snapshot, jobs, past)
-        best = self._best(snapshot, problem)
+        best = self._best(snapshot, problem, gpus)
         groups = problem.groups(best)
         widths = np.array([snapshot.num_gpu[group[0]] for group in groups], dtype=np.int64)
         order = np.argsort(-widths, kind="stable")
-        fits = snapshot.trial().take_many(widths[order])
-        planned = tuple(_planned(snapshot, groups[i]) for i in order[fits].tolist())
+        fits = trial.take_many(widths[order])
+        planned = alone + tuple(_planned(snapshot, groups[i]) for i in order[fits].tolist())
         worth = best.store.total()
         return Plan(planned, reason=f"jobs={jobs.size} worth={worth:.6g}", memory=past.memory())
 
-    def _best(self, snapshot: Snapshot, problem: Problem) -> Search:
+    def _best(self, snapshot: Snapshot, problem: Problem, gpus: int) -> Search:
         """The groups that run now with more in them, unless others are worth enough more."""
-        gpus, running = snapshot.cluster.num_gpu, problem.running(snapshot)
+        running = problem.running(snapshot, gpus)
         best = _found(problem, gpus, (), self.rounds)
         if not running:
             return best
@@ -149,6 +155,16 @@ class Weave:
         if chosen not in self._patterns:
             self._patterns[chosen] = make_patterns(speed, chosen, self.largest)
         return self._patterns[chosen]
+
+
+def _unmeasured(snapshot: Snapshot, jobs: IntColumn, trial: Trial) -> tuple[GroupPlan, ...]:
+    """Jobs whose profile is a guess, those first that run: first of all, as it takes little to measure them."""
+    slots = jobs[has_to_be_alone(snapshot, jobs)]
+    if not slots.size:
+        return ()
+    slots = slots[np.argsort(snapshot.group[slots] < 0, kind="stable")]
+    fits = trial.take_many(snapshot.num_gpu[slots])
+    return tuple(GroupPlan((slot,), reason="to be measured") for slot in slots[fits].tolist())
 
 
 def _found(problem: Problem, gpus: int, start: Sequence[IntColumn], rounds: int) -> Search:

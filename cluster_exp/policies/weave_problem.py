@@ -94,13 +94,15 @@ class Problem:
             )
         )
 
-    def running(self, snapshot: Snapshot) -> list[IntColumn]:
-        """The groups that hold GPUs now, as numbers of jobs."""
+    def running(self, snapshot: Snapshot, gpus: int) -> list[IntColumn]:
+        """The groups that hold GPUs now, as numbers of jobs; as many of them as `gpus` GPUs suffice for."""
         group = snapshot.group[self._slots]
         held = np.flatnonzero(group >= 0)
         by_group = held[np.argsort(group[held], kind="stable")]
         bounds = np.flatnonzero(np.diff(group[by_group])) + 1
-        return [part for part in np.split(by_group, bounds) if part.size]
+        groups = [part for part in np.split(by_group, bounds) if part.size]
+        width = np.array([snapshot.num_gpu[self._slots[group[0]]] for group in groups], dtype=np.int64)
+        return groups[: int(np.searchsorted(np.cumsum(width), gpus, side="right"))]
 
     def groups(self, search: Search) -> list[IntColumn]:
         """The groups of a search, as slots."""

@@ -6,6 +6,7 @@ from enum import Enum, IntEnum
 from cluster_exp.domain.actions import TurnGroup
 from cluster_exp.domain.allotment import NodeShare
 from cluster_exp.domain.job import JobSpec, JobStatus
+from cluster_exp.domain.measure import StageWindow
 from cluster_exp.protocol.turns import Discipline
 
 PROTOCOL_VERSION = 3
@@ -19,6 +20,7 @@ class ReportKind(Enum):
     FINISHED = "finished"
     PREEMPTED = "preempted"
     FAILED = "failed"
+    MEASURED = "measured"
 
 
 FINAL_REPORTS = frozenset({ReportKind.FINISHED, ReportKind.PREEMPTED, ReportKind.FAILED})
@@ -34,6 +36,7 @@ class TrainerReport:
     iterations_done: int  # of the whole job, earlier launches included
     reason: str = ""  # of a failure
     saved: int = 0  # iterations of the newest checkpoint that this node can resume from
+    window: StageWindow | None = None  # of MEASURED, and only of it
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ checkpoint), and at its end `left` (told to stop) or `done`. The worker says `go
 """
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
+from cluster_exp.domain.measure import StageWindow
 from cluster_exp.domain.resources import NUM_RESOURCES
 
 WIRE_VERSION = 1
@@ -34,6 +36,7 @@ class Line:
     done: int = 0  # iterations done of the whole job
     turns: bool = False  # hello: whether this connection takes turns (else it only reports)
     leave: bool = False  # ask: whether the process wants its job to leave
+    window: StageWindow | None = None  # progress: what the process measured
 
 
 def encode(kind: str, **fields: Any) -> bytes:
@@ -72,7 +75,8 @@ def parse_trainer_line(line: bytes) -> Line:
             done = _number(fields, "done", 0, _MAX_ITERATIONS)
             return Line("ask", done=done, leave=fields.get("leave") is True)
         case "progress" | "saved" | "left" | "done":
-            return Line(str(kind), done=_number(fields, "done", 0, _MAX_ITERATIONS))
+            done = _number(fields, "done", 0, _MAX_ITERATIONS)
+            return Line(str(kind), done=done, window=_window(fields.get("window")) if kind == "progress" else None)
     raise WireError(f"unknown message {kind!r}; allowed: hello, ask, take, give, progress, saved, left, done")
 
 
@@ -99,3 +103,29 @@ def _number(fields: dict[str, Any], name: str, low: int, high: int) -> int:
     if type(value) is not int or not low <= value <= high:
         raise WireError(f"{name} is {value!r}, allowed: a whole number in {low}..{high}")
     return value
+
+
+def _window(fields: Any) -> StageWindow | None:
+    if fields is None:
+        return None
+    if not isinstance(fields, dict):
+        raise WireError(f"window is {fields!r:.80}, allowed: a JSON object")
+    stages = fields.get("stages")
+    if not isinstance(stages, list) or len(stages) != NUM_RESOURCES:
+        raise WireError(f"stages is {stages!r:.80}, allowed: {NUM_RESOURCES} numbers of seconds")
+    storage_s, cpu_s, gpu_s, network_s = (_amount("stages", value) for value in stages)
+    iterations = _number(fields, "n", 1, _MAX_ITERATIONS)
+    return StageWindow(
+        iterations,
+        _amount("s", fields.get("s")),
+        _number(fields, "sampled", 1, iterations),
+        (storage_s, cpu_s, gpu_s, network_s),
+        fields.get("turns") is True,
+        None if fields.get("mib") is None else _amount("mib", fields["mib"]),
+    )
+
+
+def _amount(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise WireError(f"{name} is {value!r:.80}, allowed: a finite number from 0 on")
+    return float(value)

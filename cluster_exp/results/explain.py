@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cluster_exp.domain.actions import Action, Launch, Preempt, RecordEnd, SetTurns, TurnGroup
+from cluster_exp.domain.actions import Action, Launch, Preempt, RecordEnd, SetTurns, TurnGroup, UseProfile
 from cluster_exp.domain.allotment import Allotment
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.events import (
@@ -140,6 +140,9 @@ class _Story:
                     self._wait.started[job.job_id] = action.reason
             case SetTurns(group=group):
                 self._regroup(group, action)
+            case UseProfile(job_ids=job_ids, profile=profile, former=former) if self._job_id in job_ids:
+                known = "its profile was a guess" if action.guessed else f"not {former.iteration_s:.3g} s as before"
+                self._say(action.time_s, f"measured: {profile.iteration_s:.3g} s an iteration alone, {known}")
             case Preempt(job_id=self._job_id, reason=reason):
                 self._why_left = reason
                 self._say(action.time_s, f"told to stop: {reason}")

@@ -1,11 +1,11 @@
 """How well a run used its cluster: GPU utilisation and interleaving efficiency."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from cluster_exp.domain.actions import Action, Launch, RecordEnd, SetTurns
+from cluster_exp.domain.actions import Action, Launch, RecordEnd, SetTurns, UseProfile
 from cluster_exp.domain.events import Event, JobArrived, JobFinished, JobPreempted, Progressed, WorkerLost
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.models import SpeedModel
@@ -66,6 +66,7 @@ class UsageMeter:
             WorkerLost: self._lost,
             SetTurns: self._announced,
             Launch: self._launched,
+            UseProfile: self._measured,
             RecordEnd: self._ended,
         }
 
@@ -111,6 +112,13 @@ class UsageMeter:
         self._remaining[action.job.job_id] = action.remaining_iterations
         share = self._groups[action.group_id]
         share.nodes |= {part.node for part in action.allotment.shares}
+
+    def _measured(self, action: UseProfile) -> None:
+        """What a job did under a guess counts as measured, too; groups keep their efficiency to the next turns."""
+        for job_id in action.job_ids:
+            if not action.guessed:
+                self._settle(job_id)
+            self._specs[job_id] = replace(self._specs[job_id], profile=action.profile)
 
     def _ended(self, action: RecordEnd) -> None:
         job_id = action.record.job_id

@@ -152,6 +152,9 @@ class NodeAgent:
             self._trainers.saved(event.job_id, event.generation, event.rank, event.iterations_done)
             return
         self._trainers.heard(event.job_id, event.generation, _KINDS[type(event)], event.iterations_done)
+        if isinstance(event, TrainerProgress) and event.window is not None:
+            who = (event.job_id, event.generation)
+            self._emit(TrainerReport(*who, ReportKind.MEASURED, event.iterations_done, window=event.window))
 
     def statuses(self) -> tuple[TrainerStatus, ...]:
         """All trainers of the node."""

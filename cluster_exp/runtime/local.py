@@ -41,6 +41,7 @@ class LiveConfig:
     bind: str = "127.0.0.1:0"  # where the master listens
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended, below log_dir
+    measures: bool = False  # decisions turn to the stage times that trainers measure
     comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
     checkpoint_dir: Path | None = None  # shared by all nodes; made when it is not there; None = no job has a command
     checkpoint_every: int = 0  # iterations; 0 = only when told to leave
@@ -156,6 +157,7 @@ async def _run(
         config.report_interval_s,
         turns=config.turns,
         stage_logs=config.stage_logs,
+        measures=config.measures,
         comm=config.comm,
         checkpoints=open_shared(config.checkpoint_dir, config.checkpoint_every) if config.checkpoint_dir else None,
         retries=config.retries,

@@ -20,13 +20,14 @@ from cluster_exp.domain.events import (
     JobFailed,
     JobPreempted,
     JobStarted,
+    Measured,
     PlanDue,
     Progressed,
     WorkerJoined,
     WorkerLost,
 )
 from cluster_exp.domain.job import JobSpec, JobStatus
-from cluster_exp.protocol.messages import CheckpointRules, LaunchOrder, NodeView, ReportKind, TrainerReport, Welcome
+from cluster_exp.protocol.messages import CheckpointRules, LaunchOrder, ReportKind, TrainerReport, Welcome
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.protocol.roster import Roster
 from cluster_exp.protocol.submissions import Submissions
@@ -36,11 +37,13 @@ from cluster_exp.runtime.board import Board
 from cluster_exp.runtime.clock import ScaledClock
 from cluster_exp.runtime.collector import rare_collections
 from cluster_exp.runtime.link import Trouble
+from cluster_exp.runtime.measurements import measurements
 from cluster_exp.runtime.orders import Dispatcher
 from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
 from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
 from cluster_exp.runtime.services import SERVER_OPTIONS, MasterServicer
 from cluster_exp.runtime.timetable import Timetable
+from cluster_exp.runtime.views import node_views
 
 _QUEUE_LIMIT = 10_000
 _PROGRESS_WALL_S = 0.5
@@ -62,6 +65,7 @@ class MasterConfig:
     lease_s: float = 10.0  # wall time after which a silent worker counts as lost
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended
+    measures: bool = False  # decisions turn to the stage times that trainers measure
     comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
     checkpoints: CheckpointRules | None = None  # None = no job has a command
     retries: int = 0  # how often a job that fails is started again from its checkpoint
@@ -213,8 +217,9 @@ class Master:
 
     def _handle(self, event: Event) -> None:
         """Gives the core one event."""
-        self._changed |= not isinstance(event, Progressed | JobStarted)
-        self._carry_out_all(event, self._session.handle(event))
+        actions = self._session.handle(event)
+        self._changed |= bool(actions) or not isinstance(event, Progressed | JobStarted | Measured)
+        self._carry_out_all(event, actions)
 
     def _carry_out_all(self, event: Event, actions: Sequence[Action]) -> None:
         self.board.note(event, actions)
@@ -262,7 +267,8 @@ class Master:
                 found = self.board.views(job_ids or self.board.job_ids)
                 _settle(call.reply, (self._time_s(), found))
             case calls.QueryCluster():
-                _settle(call.reply, (self._time_s(), self._node_views()))
+                views = node_views(self._config.cluster, self.roster, self.board.holders(), time.monotonic())
+                _settle(call.reply, (self._time_s(), views))
             case calls.OrderRefused():
                 await self._order_refused(call, at_s)
             case calls.WorkerSilent(node=node, reason=reason):
@@ -299,6 +305,9 @@ class Master:
         _settle(call.reply, self.roster.members[node].taken)
 
     async def _take_reports(self, node: int, reports: tuple[TrainerReport, ...], at_s: float) -> None:
+        if self._config.measures:
+            for measured in measurements(reports, self._time_s(at_s), self._config.time_scale):
+                self._handle(measured)
         outcome = self._dispatcher.gangs.report(node, reports, self._time_s(at_s))
         for event in outcome.events:
             if isinstance(event, Progressed):
@@ -365,22 +374,6 @@ class Master:
 
     def _tell(self, news: calls.OrderRefused | calls.WorkerSilent) -> None:
         self._calls.tell(news, self._clock.now_s() if self._running else 0.0)
-
-    def _node_views(self) -> list[NodeView]:
-        jobs: dict[int, list[str]] = {}
-        for view in self.board.holders():
-            for share in view.shares:
-                jobs.setdefault(share.node, []).append(view.job_id)
-        views = []
-        for node, spec in enumerate(self._config.cluster.nodes):
-            member = self.roster.members.get(node)
-            address = member.registration.worker_address if member else ""
-            age_s = time.monotonic() - member.heard_s if member else None
-            here = tuple(jobs.get(node, ()))
-            views.append(
-                NodeView(spec.name, node, member is not None, spec.num_gpu, spec.gpu_type, address, age_s, here)
-            )
-        return views
 
     def _tell_progress(self, *, force: bool = False) -> None:
         wall_s = time.monotonic()

@@ -1,6 +1,7 @@
 """A worker's reports on their way to the master: progress waits for company, everything else does not."""
 
 import asyncio
+from dataclasses import replace
 
 from cluster_exp.protocol.messages import ReportBatch, ReportKind, TrainerReport
 
@@ -14,11 +15,19 @@ class Outbox:
         self._sequence = 0
         self._waiting: list[TrainerReport] = []
         self._progress: dict[tuple[str, int], TrainerReport] = {}
+        self._measured: dict[tuple[str, int], TrainerReport] = {}
         self._under_way: ReportBatch | None = None
         self.urgent = asyncio.Event()  # set while something should not wait for the next interval
 
     def add(self, report: TrainerReport) -> None:
-        """Takes a report; of a launch's progress only the latest is kept."""
+        """Takes a report; of a launch's progress only the latest is kept, its measurements add up."""
+        key = (report.job_id, report.generation)
+        if report.kind is ReportKind.MEASURED:
+            former = self._measured.get(key)
+            if former is not None and former.window is not None and report.window is not None:
+                report = replace(report, window=former.window.joined(report.window))
+            self._measured[key] = report
+            return
         if report.kind is ReportKind.PROGRESS:
             self._progress[(report.job_id, report.generation)] = report
             return
@@ -30,9 +39,9 @@ class Outbox:
         """The batch to send now: the unacknowledged one unchanged, else a new one, possibly empty."""
         if self._under_way is None:
             self._sequence += 1
-            reports = (*self._progress.values(), *self._waiting)
+            reports = (*self._progress.values(), *self._measured.values(), *self._waiting)
             self._under_way = ReportBatch(self._node, self._instance, self._sequence, reports)
-            self._waiting, self._progress = [], {}
+            self._waiting, self._progress, self._measured = [], {}, {}
             self.urgent.clear()
         return self._under_way
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster_exp.domain.measure import StageWindow
 from cluster_exp.protocol.turn_wire import GRANTED_LINE, MAX_LINE_BYTES, Line, WireError, encode, parse_trainer_line
 from cluster_exp.protocol.turns import (
     Arbiter,
@@ -55,6 +56,7 @@ class TrainerProgress:
     rank: int
     monotonic_s: float
     iterations_done: int  # of the whole job, earlier launches included
+    window: StageWindow | None = None  # what it measured since it last said so
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +291,8 @@ class TurnServer:
         event = _EVENTS[line.kind]
         if not connection.started and line.kind == "progress":
             connection.started, event = True, TrainerStarted
-        self._on_event(event(*process.job, process.rank, time.monotonic(), line.done))
+        who = (*process.job, process.rank, time.monotonic(), line.done)
+        self._on_event(TrainerProgress(*who, line.window) if event is TrainerProgress else event(*who))
         return []
 
     def _greet(self, connection: _Connection, line: Line) -> list[Message]:

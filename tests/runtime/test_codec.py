@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from cluster_exp.domain.actions import GroupMember, TurnGroup
 from cluster_exp.domain.allotment import NodeShare
 from cluster_exp.domain.job import JobSpec
+from cluster_exp.domain.measure import StageWindow
 from cluster_exp.protocol.messages import (
     CheckpointRules,
     Endpoint,
@@ -52,7 +53,10 @@ def test_orders_come_back_as_they_were():
 
 def test_reports_come_back_as_they_were():
     reasons = {ReportKind.FAILED: "why"}
-    reports = tuple(TrainerReport("a", 1, kind, 5, reasons.get(kind, ""), 4) for kind in ReportKind)
+    windows = {ReportKind.MEASURED: StageWindow(2, 1.0, 1, (0.1, 0.2, 0.3, 0.4), True)}
+    reports = tuple(
+        TrainerReport("a", 1, kind, 5, reasons.get(kind, ""), 4, windows.get(kind)) for kind in ReportKind
+    )
     batch = ReportBatch("n0", "x", 3, reports)
     assert codec.batch_from(codec.batch_to(batch)) == batch
     statuses = (

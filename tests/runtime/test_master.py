@@ -25,7 +25,7 @@ from cluster_exp.runtime import codec
 from cluster_exp.runtime.rpc import common_pb2, master_pb2
 from tests.runtime.live_kit import DEADLINE_S, cluster, job, paper_run, until
 
-STARTED, PROGRESS, FINISHED, PREEMPTED, FAILED = ReportKind
+STARTED, PROGRESS, FINISHED, PREEMPTED, FAILED, _ = ReportKind
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from cluster_exp.runtime.orders import iterations_per_turn
 from cluster_exp.runtime.timetable import Timetable
 from tests.runtime.live_kit import job
 
-STARTED, PROGRESS, FINISHED, PREEMPTED, FAILED = ReportKind
+STARTED, PROGRESS, FINISHED, PREEMPTED, FAILED, _ = ReportKind
 
 
 def test_the_clock_counts_simulated_seconds_from_its_start():

@@ -5,7 +5,7 @@ import pytest
 from cluster_exp.core.placement import PLACEMENTS
 from cluster_exp.core.recorder import Session
 from cluster_exp.core.scheduler import Scheduler
-from cluster_exp.domain.actions import GroupMember, Launch, Preempt, SetTurns, TurnGroup
+from cluster_exp.domain.actions import GroupMember, Launch, Preempt, SetTurns, TurnGroup, UseProfile
 from cluster_exp.domain.allotment import Allotment, NodeShare
 from cluster_exp.domain.cluster import NodeSpec
 from cluster_exp.domain.events import (
@@ -15,6 +15,7 @@ from cluster_exp.domain.events import (
     JobFinished,
     JobPreempted,
     JobStarted,
+    Measured,
     PlanDue,
     Progressed,
     WorkerJoined,
@@ -132,3 +133,15 @@ def test_a_job_that_changes_its_group_counts_once():
 
 def test_nothing_ran():
     assert UsageMeter(LockstepSpeed()).usage().mean_efficiency == 0.0
+
+
+def test_what_was_done_under_a_guess_counts_as_measured() -> None:
+    guess, found = StageProfile(1.0, 0.0, 0.0, 1.0, 0.0), StageProfile(1.0, 0.4, 0.4, 0.2, 0.0)
+    meter = UsageMeter(LockstepSpeed())
+    spec = JobSpec("a", 1, 0.0, 100, 100.0, "m", 8, guess, profiled=False)
+    meter.record(JobArrived(0.0, spec), [])
+    meter.record(Progressed(10.0, ("a",), (90.0,)), [])
+    use = UseProfile(10.0, spec.profile_key, guess, found, 1, ("a",), guessed=True)
+    meter.record(Measured(10.0, "a", 1, 10, found, False), [use])
+    meter.record(Progressed(20.0, ("a",), (80.0,)), [])
+    assert meter.usage().gpu_busy_s == pytest.approx(20 * 0.2)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from cluster_exp.domain.job import JobSpec, JobStatus
+from cluster_exp.domain.measure import StageWindow
 from cluster_exp.protocol.messages import (
     CheckpointRules,
     JobView,
@@ -34,6 +35,7 @@ _REPORT_BODIES: dict[ReportKind, Callable[[TrainerReport], object]] = {
     ReportKind.PROGRESS: lambda report: master.Progress(),
     ReportKind.FINISHED: lambda report: master.Finished(),
     ReportKind.PREEMPTED: lambda report: master.Preempted(),
+    ReportKind.MEASURED: lambda report: _measured_to(report.window),
     ReportKind.FAILED: lambda report: master.Failed(reason=report.reason[: fields.MAX_REASON]),
 }
 _KINDS = {kind.value: kind for kind in ReportKind}
@@ -187,7 +189,7 @@ def batch_from(message: master.ReportRequest) -> ReportBatch:
 def _report_from(message: master.TrainerReport) -> TrainerReport:
     what = message.WhichOneof("what")
     if what is None:
-        raise FieldError("what", None, "started, progress, finished, preempted or failed")
+        raise FieldError("what", None, "started, progress, measured, finished, preempted or failed")
     return TrainerReport(
         fields.name("job_id", message.job_id),
         fields.count("generation", message.generation, 1),
@@ -195,6 +197,43 @@ def _report_from(message: master.TrainerReport) -> TrainerReport:
         fields.count("iterations_done", message.iterations_done),
         fields.text("failed.reason", message.failed.reason) if what == "failed" else "",
         fields.count("saved", message.saved),
+        _measured_from(message.measured) if what == "measured" else None,
+    )
+
+
+def _measured_to(window: StageWindow | None) -> master.Measured:
+    if window is None:
+        raise ValueError("a report of a measurement has a window")
+    storage_s, cpu_s, gpu_s, network_s = window.stages_s
+    return master.Measured(
+        iterations=window.iterations,
+        iterations_s=window.iterations_s,
+        sampled=window.sampled,
+        storage_s=storage_s,
+        cpu_s=cpu_s,
+        gpu_s=gpu_s,
+        network_s=network_s,
+        turns=window.turns,
+        gpu_memory_mib=window.gpu_memory_mib,
+    )
+
+
+def _measured_from(message: master.Measured) -> StageWindow:
+    iterations = fields.count("measured.iterations", message.iterations, 1)
+    return StageWindow(
+        iterations,
+        fields.number("measured.iterations_s", message.iterations_s, positive=True),
+        fields.count("measured.sampled", message.sampled, 1, iterations),
+        (
+            fields.number("measured.storage_s", message.storage_s),
+            fields.number("measured.cpu_s", message.cpu_s),
+            fields.number("measured.gpu_s", message.gpu_s),
+            fields.number("measured.network_s", message.network_s),
+        ),
+        message.turns,
+        fields.number("measured.gpu_memory_mib", message.gpu_memory_mib)
+        if message.HasField("gpu_memory_mib")
+        else None,
     )
 
 

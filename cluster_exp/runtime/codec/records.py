@@ -63,6 +63,7 @@ def job_to(job: JobSpec) -> common.JobSpec:
         priority=job.priority,
         gpu_type=job.gpu_type,
         gpu_fraction=job.gpu_fraction,
+        unprofiled=not job.profiled,
         command=job.command,
     )
     for name in _MAY_BE_UNSTATED:
@@ -95,6 +96,7 @@ def job_from(message: common.JobSpec, where: str = "job") -> JobSpec:
         priority=message.priority,
         gpu_type=fields.name(f"{where}.gpu_type", message.gpu_type, empty=True),
         gpu_fraction=fields.number(f"{where}.gpu_fraction", fraction, positive=True, most=1.0),
+        profiled=not message.unprofiled,
         command=fields.argv(f"{where}.command", message.command),
         **stated,
     )

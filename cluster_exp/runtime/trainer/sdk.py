@@ -3,14 +3,17 @@
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
+from cluster_exp.domain.measure import StageWindow
 from cluster_exp.domain.resources import NUM_RESOURCES, RESOURCE_NAMES, Resource
 from cluster_exp.runtime.trainer.connection import Connection, WorkerLostError
+from cluster_exp.runtime.trainer.device import Device, TorchCuda
+from cluster_exp.runtime.trainer.meter import Meter
 
 __all__ = ["Identity", "Trainer", "WorkerLostError"]
 
@@ -81,13 +84,18 @@ class Trainer:
     `Resource`; one that is left out counts as empty.
     """
 
-    def __init__(self, identity: Identity | None) -> None:
-        """Connects to the worker, unless `identity` is None. Raises WorkerLostError when it is not there."""
+    def __init__(self, identity: Identity | None, device: Device | None = None) -> None:
+        """Connects to the worker, unless `identity` is None. Raises WorkerLostError when it is not there.
+
+        `device` is waited for before a gpu or network turn is given back; None = CUDA, where PyTorch uses it.
+        """
         self.identity = identity
         self.iterations_done = identity.iterations_done if identity else 0
         self.turns = False  # whether this iteration's stages take turns
         self.batch = 1  # iterations that one emulated iteration of the group stands for
         self.stopped = False  # told to leave
+        self._device: Device = device or TorchCuda()
+        self._meter = Meter()
         self._reported_s = 0.0
         self._asks = True  # whether the next boundary waits for an answer
         self._begun = False
@@ -95,6 +103,8 @@ class Trainer:
         self._finished = False  # said its last word
         self._term = False
         self._next_stage = 0
+        self._stage_ns = 0  # when the stage under way began
+        self._stages = tuple(_Stage(self, resource) for resource in Resource)
         self._log: TextIO | None = None
         if identity is not None:
             self._connect(identity)
@@ -134,28 +144,40 @@ class Trainer:
             self._begun = True
             self._report("progress")
         self._next_stage = 0
+        self._meter.begin(time.monotonic_ns(), self.turns, self._device.busy)
         return True
 
-    @contextmanager
-    def stage(self, resource: Resource) -> Iterator[None]:
-        """One stage of the iteration; with company in the group it waits for its turn first.
+    def stage(self, resource: Resource) -> AbstractContextManager[None]:
+        """One stage of the iteration, as a `with` block; with company in the group it waits for its turn first.
 
-        Raises:
+        Raises, when the block is entered:
             ValueError: the stage comes earlier in the order than one that this iteration had already.
             WorkerLostError: the worker is gone.
         """
+        return self._stages[resource]
+
+    def enter_stage(self, resource: Resource) -> None:
+        """Begins a stage, for wrappers that have no block to put it around; else as `stage`."""
         if self.identity is None:
-            yield
             return
+        asked_ns = time.monotonic_ns()
         self._take(resource)
-        start_ns = time.monotonic_ns()
-        try:
-            yield
-        finally:
-            end_ns = time.monotonic_ns()
-            if self.turns:
-                self._arbiter.send_line(_GIVE_LINE)
-            self._note(resource, start_ns, end_ns)
+        self._stage_ns = time.monotonic_ns()
+        if self.turns:
+            self._meter.waited(self._stage_ns - asked_ns)
+
+    def leave_stage(self, resource: Resource, *, broken: bool = False) -> None:
+        """Ends it; where it broke off (`broken`), the device is not waited for."""
+        if self.identity is None:
+            return
+        if resource >= Resource.GPU and self._meter.sampling and not broken:
+            self._device.synchronise()
+        end_ns = time.monotonic_ns()
+        if self.turns:
+            self._arbiter.send_line(_GIVE_LINE)
+        self._meter.stage(resource, end_ns - self._stage_ns)
+        if self._log is not None:
+            self._note(resource, self._stage_ns, end_ns)
 
     def end_iteration(self, count: int = 1) -> None:
         """Counts the iteration (or `count` of them, when one stands for several) as done."""
@@ -163,11 +185,12 @@ class Trainer:
         self._stepped = count
         if self.identity is None:
             return
+        self._meter.end(time.monotonic_ns(), count)  # what was left out has no length
         self._complete_stages()
         now_s = time.monotonic()
         if now_s - self._reported_s >= _PROGRESS_WALL_S:
             self._reported_s = now_s
-            self._report("progress")
+            self._report("progress", self._window() if self._meter.due else None)
 
     @property
     def checkpoint_dir(self) -> str:
@@ -271,11 +294,18 @@ class Trainer:
         while self._arbiter.receive()["t"] != "granted":
             pass
 
-    def _report(self, kind: str) -> None:
-        self._worker.send(kind, done=self.iterations_done)
+    def _report(self, kind: str, window: StageWindow | None = None) -> None:
+        measured = {} if window is None else {"window": window_fields(window)}
+        self._worker.send(kind, done=self.iterations_done, **measured)
+
+    def _window(self) -> StageWindow | None:
+        return self._meter.take(self._device.peak_memory_mib())
 
     def _finish(self, kind: str) -> None:
         self._finished = True
+        window = self._window()
+        if window is not None:
+            self._report("progress", window)
         self._report(kind)
 
     def _note(self, resource: Resource, start_ns: int, end_ns: int) -> None:
@@ -287,3 +317,30 @@ class Trainer:
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         self._term = True
+
+
+class _Stage(AbstractContextManager[None]):
+    """The block of a stage. One object serves all iterations: making one costs as much as all it does."""
+
+    __slots__ = ("_resource", "_trainer")
+
+    def __init__(self, trainer: Trainer, resource: Resource) -> None:
+        self._trainer, self._resource = trainer, resource
+
+    def __enter__(self) -> None:
+        self._trainer.enter_stage(self._resource)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._trainer.leave_stage(self._resource, broken=kind is not None)
+
+
+def window_fields(window: StageWindow) -> dict[str, Any]:
+    """A window as it goes over the wire (`protocol.turn_wire`)."""
+    return {
+        "n": window.iterations,
+        "s": window.iterations_s,
+        "sampled": window.sampled,
+        "stages": window.stages_s,
+        "turns": window.turns,
+        "mib": window.gpu_memory_mib,
+    }
