@@ -58,6 +58,8 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
         interval_s=spec.rules.interval_s,
         turns=TURNS[speed_model_of(policy, spec.rules)],
         stage_logs=spec.stage_logs,
+        bind=spec.bind,
+        access=spec.access,
     )
     scheduler = make_scheduler(policy, spec.rules, cost)
     described = spec.described(policy)

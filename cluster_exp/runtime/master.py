@@ -38,7 +38,9 @@ from cluster_exp.runtime.link import Trouble
 from cluster_exp.runtime.orders import Dispatcher
 from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
 from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
-from cluster_exp.runtime.services import SERVER_OPTIONS, MasterServicer
+from cluster_exp.runtime.security.access import Access, is_loopback
+from cluster_exp.runtime.security.channels import listen, make_server
+from cluster_exp.runtime.services import MasterServicer
 from cluster_exp.runtime.timetable import Timetable
 
 _QUEUE_LIMIT = 10_000
@@ -61,6 +63,7 @@ class MasterConfig:
     lease_s: float = 10.0  # wall time after which a silent worker counts as lost
     turns: Discipline = Discipline.LOCKSTEP
     stage_logs: bool = False  # trainers write when each stage began and ended
+    access: Access | None = None  # TLS and tokens; None = loopback only
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class Master:
         self._session = Session(core, recorder)
         self._clock = ScaledClock(config.time_scale)
         self._calls = calls.CallQueue(_QUEUE_LIMIT)
-        self._dispatcher = Dispatcher(self.board.specs, config.time_scale)
+        self._dispatcher = Dispatcher(self.board.specs, config.time_scale, config.access)
         self._submissions = Submissions()
         self._timetable = Timetable((), config.interval_s)
         num_workers = len(config.cluster.nodes)
@@ -115,9 +118,9 @@ class Master:
 
     async def start(self) -> str:
         """Listens, and returns the address as host:port. Raises RuntimeError when the address cannot be had."""
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = make_server(self._config.access)
         add_MasterServiceServicer_to_server(MasterServicer(self._post), self._server)
-        port = self._server.add_insecure_port(self._config.bind)
+        port = listen(self._server, self._config.bind, self._config.access)
         await self._server.start()
         return f"{self._config.bind.rpartition(':')[0]}:{port}"
 
@@ -266,6 +269,9 @@ class Master:
 
     async def _register(self, call: calls.Register, at_s: float) -> None:
         offer = call.registration
+        if self._config.access is None and not is_loopback(offer.worker_address):
+            given = f"node {offer.node} listens on {offer.worker_address}"
+            raise Refused(RefusalKind.PRECONDITION, f"{given}; without TLS only loopback is allowed")
         node, new = self.roster.register(offer, time.monotonic())
         if new:
             trouble = Trouble(

@@ -11,6 +11,7 @@ from cluster_exp.protocol.gangs import Gangs
 from cluster_exp.protocol.messages import LaunchOrder, PreemptOrder, Registration, TurnsOrder
 from cluster_exp.runtime.emulated import batch_for
 from cluster_exp.runtime.link import Trouble, WorkerLink
+from cluster_exp.runtime.security.access import Access
 
 
 def iterations_per_turn(jobs: Sequence[JobSpec], offsets: Sequence[int], time_scale: float) -> int:
@@ -23,8 +24,9 @@ def iterations_per_turn(jobs: Sequence[JobSpec], offsets: Sequence[int], time_sc
 class Dispatcher:
     """Links to the workers, and what is known of the groups and launches that they carry out."""
 
-    def __init__(self, specs: Mapping[str, JobSpec], time_scale: float) -> None:
-        """`specs` are the jobs by id, kept by the caller."""
+    def __init__(self, specs: Mapping[str, JobSpec], time_scale: float, access: Access | None = None) -> None:
+        """`specs` are the jobs by id, kept by the caller; `access` is what workers ask for."""
+        self._access = access
         self._specs = specs
         self._time_scale = time_scale
         self.gangs = Gangs()
@@ -37,7 +39,7 @@ class Dispatcher:
 
     def connect(self, node: int, registration: Registration, trouble: Trouble) -> None:
         """Opens a link to a worker that registered, and stops whatever it runs that nobody here launched."""
-        link = WorkerLink(registration.node, registration.worker_address, trouble)
+        link = WorkerLink(registration.node, registration.worker_address, trouble, self._access)
         self._links[node] = link
         self._turns_addresses[node] = registration.turns_address
         for trainer in registration.trainers:

@@ -60,7 +60,7 @@ def foreign_imports(folder: Path) -> set[str]:
 
 
 def test_every_import_of_the_package_is_a_stated_requirement():
-    extras = {"torch", "horovod", "matplotlib"}
+    extras = {"torch", "horovod", "matplotlib", "cryptography"}
     assert foreign_imports(ROOT / "cluster_exp") - extras <= requirements("options", "install_requires")
 
 
