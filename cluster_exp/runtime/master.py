@@ -13,6 +13,7 @@ import grpc.aio
 from cluster_exp.core.recorder import Core, Recorder, Session
 from cluster_exp.domain.actions import Action, Launch, Preempt, RecordEnd, SetTurns, Wake
 from cluster_exp.domain.cluster import ClusterSpec
+from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.events import (
     CancelRequested,
     Event,
@@ -38,7 +39,7 @@ from cluster_exp.runtime.link import Trouble
 from cluster_exp.runtime.orders import Dispatcher
 from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
 from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
-from cluster_exp.runtime.security.access import Access, is_loopback
+from cluster_exp.runtime.security.access import Access, check_address
 from cluster_exp.runtime.security.channels import listen, make_server
 from cluster_exp.runtime.services import MasterServicer
 from cluster_exp.runtime.timetable import Timetable
@@ -269,9 +270,11 @@ class Master:
 
     async def _register(self, call: calls.Register, at_s: float) -> None:
         offer = call.registration
-        if self._config.access is None and not is_loopback(offer.worker_address):
-            given = f"node {offer.node} listens on {offer.worker_address}"
-            raise Refused(RefusalKind.PRECONDITION, f"{given}; without TLS only loopback is allowed")
+        try:
+            check_address("worker_address", offer.worker_address, self._config.access)
+            check_address("turns_address", offer.turns_address, None)  # turns stay on loopback, also with TLS
+        except InputError as error:
+            raise Refused(RefusalKind.PRECONDITION, f"node {offer.node}: {error}") from None
         node, new = self.roster.register(offer, time.monotonic())
         if new:
             trouble = Trouble(

@@ -11,6 +11,9 @@ import pytest
 
 from cluster_exp.cli import main
 from cluster_exp.domain.errors import InputError
+from cluster_exp.protocol.messages import LaunchOrder, NodeShare
+from cluster_exp.protocol.refusal import RefusalKind, Refused
+from cluster_exp.runtime import codec
 from cluster_exp.runtime.local import LiveConfig, run_testbed, worker_command
 from cluster_exp.runtime.master import Master, MasterConfig
 from cluster_exp.runtime.rpc import master_pb2, master_pb2_grpc, worker_pb2, worker_pb2_grpc
@@ -18,7 +21,9 @@ from cluster_exp.runtime.security.access import Role, check_address, is_loopback
 from cluster_exp.runtime.security.certificates import write_certificates
 from cluster_exp.runtime.security.channels import listen, make_server, open_channel
 from cluster_exp.runtime.security.roles import ALLOWED
-from tests.runtime.live_kit import DEADLINE_S, Memory, cluster, job, scheduler
+from cluster_exp.runtime.services import MasterServicer
+from cluster_exp.runtime.worker import WorkerServicer
+from tests.runtime.live_kit import DEADLINE_S, Memory, PaperWorker, cluster, job, scheduler
 
 HOST = "127.0.0.1"
 pytestmark = pytest.mark.live
@@ -44,12 +49,16 @@ def test_every_method_of_both_services_has_its_roles():
     assert set(ALLOWED) == methods
 
 
-async def _code(call) -> grpc.StatusCode:
+async def _answer(call) -> tuple[grpc.StatusCode, str]:
     try:
         await call
     except grpc.aio.AioRpcError as error:
-        return error.code()
-    return grpc.StatusCode.OK
+        return error.code(), error.details() or ""
+    return grpc.StatusCode.OK, ""
+
+
+async def _code(call) -> grpc.StatusCode:
+    return (await _answer(call))[0]
 
 
 def _calls(stub):
@@ -273,3 +282,67 @@ def test_the_certs_verb_writes_private_files_once(tmp_path, capsys):
 def test_the_command_for_a_protected_worker_names_what_it_needs():
     command = worker_command("10.0.0.1:4000", cluster(1).nodes[0], secured=True)
     assert command.endswith("--host 127.0.0.1 --tls DIR --token-file FILE")
+
+
+@pytest.mark.parametrize("secured", [False, True])
+@pytest.mark.parametrize(
+    ("field", "address"),
+    [("worker_address", "0.0.0.0:1"), ("worker_address", "10.0.0.1:1"), ("turns_address", "10.0.0.1:1")],
+)
+def test_a_worker_that_names_an_address_beyond_its_protection_is_refused(testbed, field, address, secured):
+    own = access(testbed) if secured else None
+
+    async def scenario(master):
+        node = cluster(1).nodes[0]
+        offer = PaperWorker(node.name, node.num_gpu).offer()
+        setattr(offer, field, address)
+        async with open_channel(master, access(testbed, "worker") if secured else None, Role.WORKER) as channel:
+            stub = master_pb2_grpc.MasterServiceStub(channel)
+            code, why = await _answer(stub.Register(offer, timeout=DEADLINE_S))
+            if secured and (field, address) == ("worker_address", "10.0.0.1:1"):
+                assert code is grpc.StatusCode.OK, why
+            else:
+                assert code is grpc.StatusCode.FAILED_PRECONDITION
+                assert f"{field}: {address!r}" in why
+            again = await _code(stub.Register(master_pb2.RegisterRequest(), timeout=DEADLINE_S))
+            assert again is grpc.StatusCode.INVALID_ARGUMENT  # the master lives
+
+    _with_master(own, scenario)
+
+
+def test_a_full_queue_says_when_to_come_again():
+    def full(call) -> None:
+        raise Refused(RefusalKind.BUSY, "full")
+
+    async def scenario():
+        server = make_server(None)
+        master_pb2_grpc.add_MasterServiceServicer_to_server(MasterServicer(full), server)
+        address = f"{HOST}:{listen(server, f'{HOST}:0', None)}"
+        await server.start()
+        async with open_channel(address, None, Role.OBSERVE) as channel:
+            stub = master_pb2_grpc.MasterServiceStub(channel)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.QueryCluster(master_pb2.QueryClusterRequest(), timeout=DEADLINE_S)
+        await server.stop(None)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert ("retry-after", "1") in list(caught.value.trailing_metadata())
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_beyond_loopback_refuses_jobs_that_span_nodes():
+    class Agent:
+        carried: list = []  # noqa: RUF012
+
+        def carry_out(self, order) -> None:
+            self.carried.append(order)
+
+    def order(name, nodes):
+        shares = tuple(NodeShare(node, (0,)) for node in range(nodes))
+        return LaunchOrder(job(name, nodes, 40), 1, shares, 0, 1, "127.0.0.1:1")
+
+    agent = Agent()
+    servicer = WorkerServicer(agent, lambda: None, alone=True)
+    reply = asyncio.run(servicer.Carry(codec.orders_to([order("one", 1), order("wide", 2)]), None))
+    assert [order.job.job_id for order in agent.carried] == ["one"]
+    assert "spans nodes" in reply.refused[0].reason
