@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote
 
 from cluster_exp.protocol.messages import (
     LaunchOrder,
@@ -21,6 +20,7 @@ from cluster_exp.protocol.messages import (
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.runtime.commands import TrainerPlace, emulated_command
 from cluster_exp.runtime.launchers import JobLauncher
+from cluster_exp.runtime.security.names import file_part
 from cluster_exp.runtime.trainers import Trainers
 from cluster_exp.runtime.turn_server import (
     TrainerDone,
@@ -104,7 +104,7 @@ class NodeAgent:
         place = TrainerPlace(ranks[0], self._turns.address, arbiter, self._welcome.time_scale)
         argv, env = emulated_command(order, place)
         if self._welcome.stage_logs:
-            name = quote(order.job.job_id, safe="")[:200]
+            name = file_part(order.job.job_id, 200)
             env["CLUSTER_EXP_STAGE_LOG"] = f"stages-{name}-{order.generation}-{place.rank}.csv"
         self._turns.expect(order.job.job_id, order.generation)
         self._trainers.launch(order, argv, env)

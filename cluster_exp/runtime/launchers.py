@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote
 
 from cluster_exp.domain.cluster import NodeSpec
 from cluster_exp.runtime.commands import package_path
+from cluster_exp.runtime.security.names import file_part
 
 _LOG_TAIL_BYTES = 2_000
 _LONGEST_BASE = 40  # a Unix socket's path has at most 107 bytes
@@ -137,7 +137,7 @@ class SubprocessJobLauncher:
         return " | ".join(line.strip() for line in lines[-5:] if line.strip())
 
     def _log_path(self, key: LaunchKey) -> Path:
-        return self.log_dir / f"trainer-{quote(key[0], safe='')[:150]}-{quote(self.node, safe='')[:50]}.log"
+        return self.log_dir / f"trainer-{file_part(key[0], 150)}-{file_part(self.node, 50)}.log"
 
     def _reap(self, key: LaunchKey, loop: asyncio.AbstractEventLoop) -> None:
         running = self._running.pop(key)
@@ -177,7 +177,7 @@ class LocalWorkerLauncher:
         argv += ["--master", master, "--node", node.name, "--gpus", str(node.num_gpu)]
         argv += ["--gpu-type", node.gpu_type, "--log-dir", str(self.log_dir)]
         argv += ["--scratch", self._scratch.name, "--parent", str(os.getpid())]
-        with (self.log_dir / f"worker-{quote(node.name, safe='')}.log").open("ab") as log:
+        with (self.log_dir / f"worker-{file_part(node.name, 200)}.log").open("ab") as log:
             self._workers[node.name] = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -192,7 +192,7 @@ class LocalWorkerLauncher:
         for name, process in self._workers.items():
             code = process.poll()
             if code is not None:
-                path = self.log_dir / f"worker-{quote(name, safe='')}.log"
+                path = self.log_dir / f"worker-{file_part(name, 200)}.log"
                 tail = path.read_text(errors="replace").splitlines()[-1:] if path.exists() else []
                 return f"the worker of node {name} ended with code {code}: {' '.join(tail) or 'no output'}"
         return None
