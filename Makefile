@@ -3,6 +3,7 @@
 #: check    linter and type checker
 #: horovod  builds Horovod for torch's CPU build once, into ~/.cache/cluster-exp, and installs both
 #: rpc      writes the gRPC stubs from protos/
+#: certs    makes a testbed's certificates and tokens in CERTS (certs), for HOSTS=10.0.0.1,10.0.0.2
 #: soak     runs the tests that take long: the published numbers of the large traces
 #: bench    runs benchmarks/*.py
 #: clean    removes whatever was built, .venv included
@@ -24,7 +25,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test rpc check horovod soak bench clean
+CERTS ?= certs
+.PHONY: help demo test rpc check horovod certs soak bench clean
 
 # One line a package while pip works; its errors pass unchanged.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install
@@ -58,6 +60,11 @@ $(VENV)/.installed-rpc: $(VENV)/.made setup.cfg
 	@$(PIP) -e '.[rpc]' | $(SHORTEN)
 	@touch $@
 
+$(VENV)/.installed-certs: $(VENV)/.installed
+	@echo "installing what makes certificates"
+	@$(PIP) -e '.[certs]' | $(SHORTEN)
+	@touch $@
+
 # Before anything else that asks for torch: pip then keeps this one.
 $(VENV)/.installed-torch: $(VENV)/.made tests/requirements.txt
 	@echo "installing torch"
@@ -75,6 +82,10 @@ horovod: $(VENV)/.installed-horovod
 
 rpc: $(VENV)/.installed-rpc
 	@$(BIN)/python protos/generate.py
+
+certs: $(VENV)/.installed-certs
+	@test -n "$(HOSTS)" || { echo "make certs HOSTS=HOST[,HOST...]: names or addresses of the testbed's hosts" >&2; exit 1; }
+	@$(BIN)/python run.py certs --out "$(CERTS)" --hosts "$(HOSTS)"
 
 check: $(VENV)/.installed-test
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && echo "ruff: clean"

@@ -63,6 +63,8 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
         checkpoint_dir=_checkpoint_dir(spec, directory),
         checkpoint_every=spec.programs.checkpoint_every,
         retries=spec.programs.retries,
+        bind=spec.bind,
+        access=spec.access,
     )
     scheduler = make_scheduler(policy, spec.rules, cost)
     described = spec.described(policy)

@@ -27,6 +27,8 @@ from cluster_exp.policies.registry import make_policy
 from cluster_exp.results.history import read_history
 from cluster_exp.results.journal import Detail
 from cluster_exp.results.run_directory import check_free, check_holds_no_run
+from cluster_exp.runtime.fields import FieldError, address
+from cluster_exp.runtime.security.access import Access, check_address, load_access
 from cluster_exp.sim.performance import StartCost
 from cluster_exp.sim.simulate import COST_MODELS, LEARNED, SimulationOptions, check_contention
 
@@ -70,6 +72,8 @@ class RunSpec:
     stage_logs: bool  # live: trainers write when each stage began and ended
     measures: bool  # live: decisions turn to measured stage times
     programs: ProgramOptions
+    bind: str  # testbed: where the master listens
+    access: Access | None  # testbed: TLS and tokens
     trace_path: str
     cluster_path: str
 
@@ -150,6 +154,7 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
         _log.warning("%s", warning)
     start_cost_s = arguments.start_cost
     programs = _programs(arguments, mode)
+    bind, access = _network(arguments, mode)
     spec = RunSpec(
         policies=policies,
         jobs=_with_programs(trace.jobs, programs, mode),
@@ -165,6 +170,8 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
         stage_logs=arguments.stage_logs,
         measures=_measures(arguments, mode),
         programs=programs,
+        bind=bind,
+        access=access,
         trace_path=str(arguments.trace),
         cluster_path=str(arguments.cluster),
     )
@@ -229,6 +236,23 @@ def _true_contention(name: str | None) -> str | None:
     if name == LEARNED:
         raise InputError(f"{name!r} is what a scheduler believes; allowed is what a cluster does", where=_TRUE)
     return None if name is None else _contention(_TRUE, name)
+
+
+def _network(arguments: argparse.Namespace, mode: str) -> tuple[str, Access | None]:
+    """Where a testbed's master listens, and what protects it."""
+    for option in ("bind", "tls", "token_file"):
+        if getattr(arguments, option) is not None and mode != "testbed":
+            raise InputError(f"is for --mode testbed; --mode {mode} given", where=f"--{option.replace('_', '-')}")
+    access = load_access(arguments.tls, arguments.token_file)
+    if arguments.bind is None:
+        return "127.0.0.1:0", access
+    host, _, port = arguments.bind.rpartition(":")
+    try:
+        address("--bind", f"{host}:1" if port == "0" else arguments.bind)
+    except FieldError as error:
+        raise InputError(str(error)) from None
+    check_address("--bind", arguments.bind, access)
+    return arguments.bind, access
 
 
 def _chosen(option: str, name: str | None, allowed: Iterable[str]) -> str | None:

@@ -11,7 +11,20 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from cluster_exp import __version__
-from cluster_exp.cli import calc, demo, explain, generate, policies, profile, replay, reproduce, run, sweep, worker
+from cluster_exp.cli import (
+    calc,
+    certs,
+    demo,
+    explain,
+    generate,
+    policies,
+    profile,
+    replay,
+    reproduce,
+    run,
+    sweep,
+    worker,
+)
 from cluster_exp.domain.errors import InputError
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -44,6 +57,7 @@ VERBS: dict[str, Verb] = {
     "reproduce": reproduce,
     "sweep": sweep,
     "worker": worker,
+    "certs": certs,
 }
 
 

@@ -16,7 +16,6 @@ from cluster_exp.core.watch import NO_WATCH, PLACEMENT, POLICY, Watch
 from cluster_exp.domain.actions import (
     Action,
     GroupMember,
-    JobRecord,
     Launch,
     Preempt,
     RecordEnd,
@@ -374,22 +373,7 @@ class Scheduler:
         jobs = self._jobs
         self._waiting.drop_job(slot)
         jobs.move(slot, status)
-        spec = jobs.live[slot].spec
-        first_start_s = float(jobs.float_column("first_start_s")[slot])
-        starts = int(jobs.float_column("starts")[slot])
-        record = JobRecord(
-            job_id=spec.job_id,
-            num_gpu=spec.num_gpu,
-            submit_s=spec.submit_s,
-            start_s=first_start_s if starts else None,
-            end_s=self._now_s,
-            executed_s=float(jobs.float_column("executed_s")[slot]),
-            duration_s=spec.duration_s,
-            preempted=int(jobs.int_column("preempted")[slot]),
-            resumed=max(0, starts - 1),
-            status=status,
-            reason=reason,
-        )
+        record = jobs.record(slot, self._now_s, reason)
         jobs.remove(slot)
         return [RecordEnd(self._now_s, record)]
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_exp.domain.actions import JobRecord
 from cluster_exp.domain.allotment import Allotment
 from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.errors import InvariantError
@@ -178,6 +179,23 @@ class JobTable:
         floats["iteration_s"][slot] = self._speed.alone_s(profile)
         self.set_remaining(slot, float(floats["remaining_iterations"][slot]))
         self.changed.add(slot)
+
+    def record(self, slot: int, now_s: float, reason: str) -> JobRecord:
+        """What is known of a job that ends now, in the state that it has."""
+        spec, starts = self.live[slot].spec, int(self._floats["starts"][slot])
+        return JobRecord(
+            job_id=spec.job_id,
+            num_gpu=spec.num_gpu,
+            submit_s=spec.submit_s,
+            start_s=float(self._floats["first_start_s"][slot]) if starts else None,
+            end_s=now_s,
+            executed_s=float(self._floats["executed_s"][slot]),
+            duration_s=spec.duration_s,
+            preempted=int(self._ints["preempted"][slot]),
+            resumed=max(0, starts - 1),
+            status=self.status(slot),
+            reason=reason,
+        )
 
     def remove(self, slot: int) -> None:
         """Frees the slot of a job that ended."""

@@ -77,6 +77,12 @@ class WorkerSilent:
     reason: str
 
 
+def settle(reply: asyncio.Future[_T], value: _T) -> None:
+    """Answers a call whose asker may be gone."""
+    if not reply.done():
+        reply.set_result(value)
+
+
 def refuse(call: "Call", refused: Refused) -> None:
     """Turns a call down, if somebody waits for its answer."""
     if not isinstance(call, OrderRefused | WorkerSilent) and not call.reply.done():

@@ -14,7 +14,8 @@ from cluster_exp.runtime import codec
 from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.rpc import worker_pb2 as rpc
 from cluster_exp.runtime.rpc.worker_pb2_grpc import WorkerServiceStub
-from cluster_exp.runtime.services import CHANNEL_OPTIONS
+from cluster_exp.runtime.security.access import Access, Role
+from cluster_exp.runtime.security.channels import open_channel
 
 DEADLINE_S = 5.0
 _ATTEMPTS = 4
@@ -77,10 +78,10 @@ class _Queued:
 class WorkerLink:
     """A channel to one worker and the orders that wait to be sent over it; those that wait together go together."""
 
-    def __init__(self, name: str, address: str, trouble: Trouble) -> None:
+    def __init__(self, name: str, address: str, trouble: Trouble, access: Access | None = None) -> None:
         self._name = name
         self._trouble = trouble
-        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = open_channel(address, access, Role.ADMIN)
         self._stub = WorkerServiceStub(self._channel)
         self._queue: deque[_Queued] = deque()
         self._filled = asyncio.Event()

@@ -1,7 +1,6 @@
 """A whole live run: the master in this process, its workers, and an end that leaves nothing behind."""
 
 import asyncio
-import ipaddress
 import signal
 import statistics
 import threading
@@ -11,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster_exp.core.recorder import Core, Recorder
-from cluster_exp.domain.cluster import ClusterSpec
-from cluster_exp.domain.errors import InputError
+from cluster_exp.domain.cluster import ClusterSpec, NodeSpec
 from cluster_exp.domain.job import FINAL, JobSpec
 from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime.checkpoints import open_shared
 from cluster_exp.runtime.launchers import LocalWorkerLauncher, WorkerLauncher
 from cluster_exp.runtime.master import LiveProgress, Master, MasterConfig
+from cluster_exp.runtime.security.access import Access, Role, check_address
 
 _WORKERS_WITHIN_S = 60.0  # wall time in which all local workers must have registered
 _STOP_GRACE_S = 5.0
@@ -46,6 +45,7 @@ class LiveConfig:
     checkpoint_dir: Path | None = None  # shared by all nodes; made when it is not there; None = no job has a command
     checkpoint_every: int = 0  # iterations; 0 = only when told to leave
     retries: int = 0  # how often a job that fails is started again from its checkpoint
+    access: Access | None = None  # TLS and tokens; None = loopback only
     extra_jobs: int = 0  # jobs that must have been submitted, and ended, besides the trace
 
 
@@ -92,10 +92,10 @@ def run_local(
     where the master listens.
 
     Raises:
-        InputError: the address to listen on is not loopback.
+        InputError: the address to listen on is beyond loopback and there is no `access`, or that lacks a token.
         LiveError: a worker ended by itself, or the workers did not come up.
     """
-    config.log_dir.mkdir(parents=True, exist_ok=True)
+    config.log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     launcher = LocalWorkerLauncher(config.log_dir)
     return asyncio.run(_run(config, core, recorder, on_progress, on_address, launcher, _WORKERS_WITHIN_S))
 
@@ -110,33 +110,20 @@ def run_testbed(
     """Runs the jobs on workers that people start with the commands that `announce` is given, one a node.
 
     Raises:
-        InputError: the address to listen on is not loopback.
+        InputError: the address to listen on is beyond loopback and there is no `access`, or that lacks a token.
     """
-    config.log_dir.mkdir(parents=True, exist_ok=True)
+    config.log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def on_address(address: str) -> None:
-        announce([worker_command(address, node.name, node.num_gpu) for node in config.cluster.nodes])
+        announce([worker_command(address, node, config.access is not None) for node in config.cluster.nodes])
 
     return asyncio.run(_run(config, core, recorder, on_progress, on_address, _NoWorkers(), None))
 
 
-def worker_command(master: str, node: str, num_gpu: int) -> str:
-    """The command that starts a node's worker."""
-    return f"cluster-exp worker --master {master} --node {node} --gpus {num_gpu}"
-
-
-def check_loopback(bind: str) -> None:
-    """Raises InputError for an address that others than this machine can reach."""
-    host = bind.rpartition(":")[0].strip("[]")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise InputError(
-            f"{bind!r} can be reached from outside; without TLS only loopback (127.0.0.1:PORT) is allowed",
-            where="--bind",
-        )
+def worker_command(master: str, node: NodeSpec, secured: bool = False) -> str:
+    """The command that starts a node's worker; what is written large is for its keeper to fill in."""
+    command = f"cluster-exp worker --master {master} --node {node.name} --gpus {node.num_gpu}"
+    return f"{command} --host {node.host} --tls DIR --token-file FILE" if secured else command
 
 
 async def _run(
@@ -148,7 +135,9 @@ async def _run(
     launcher: WorkerLauncher,
     within_s: float | None,
 ) -> LiveResult:
-    check_loopback(config.bind)
+    check_address("--bind", config.bind, config.access)
+    if config.access is not None:
+        config.access.token(Role.ADMIN)
     settings = MasterConfig(
         config.cluster,
         config.time_scale,
@@ -161,6 +150,7 @@ async def _run(
         comm=config.comm,
         checkpoints=open_shared(config.checkpoint_dir, config.checkpoint_every) if config.checkpoint_dir else None,
         retries=config.retries,
+        access=config.access,
     )
     master = Master(settings, core, recorder, on_progress)
     troubles: list[str] = []

@@ -13,6 +13,7 @@ import grpc.aio
 from cluster_exp.core.recorder import Core, Recorder, Session
 from cluster_exp.domain.actions import Action, Launch, Preempt, RecordEnd, SetTurns, Wake
 from cluster_exp.domain.cluster import ClusterSpec
+from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.events import (
     CancelRequested,
     Event,
@@ -41,7 +42,9 @@ from cluster_exp.runtime.measurements import measurements
 from cluster_exp.runtime.orders import Dispatcher
 from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
 from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
-from cluster_exp.runtime.services import SERVER_OPTIONS, MasterServicer
+from cluster_exp.runtime.security.access import Access, check_address
+from cluster_exp.runtime.security.channels import listen, make_server
+from cluster_exp.runtime.services import MasterServicer
 from cluster_exp.runtime.timetable import Timetable
 from cluster_exp.runtime.views import node_views
 
@@ -69,6 +72,7 @@ class MasterConfig:
     comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
     checkpoints: CheckpointRules | None = None  # None = no job has a command
     retries: int = 0  # how often a job that fails is started again from its checkpoint
+    access: Access | None = None  # TLS and tokens; None = loopback only
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ class Master:
         self._session = Session(core, recorder)
         self._clock = ScaledClock(config.time_scale)
         self._calls = calls.CallQueue(_QUEUE_LIMIT)
-        self._dispatcher = Dispatcher(self.board.specs, config.time_scale, config.retries)
+        self._dispatcher = Dispatcher(self.board.specs, config.time_scale, config.retries, config.access)
         self._submissions = Submissions()
         self._timetable = Timetable((), config.interval_s)
         num_workers = len(config.cluster.nodes)
@@ -123,9 +127,9 @@ class Master:
 
     async def start(self) -> str:
         """Listens, and returns the address as host:port. Raises RuntimeError when the address cannot be had."""
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = make_server(self._config.access)
         add_MasterServiceServicer_to_server(MasterServicer(self._post), self._server)
-        port = self._server.add_insecure_port(self._config.bind)
+        port = listen(self._server, self._config.bind, self._config.access)
         await self._server.start()
         return f"{self._config.bind.rpartition(':')[0]}:{port}"
 
@@ -262,13 +266,13 @@ class Master:
                 if job_id not in self.board:
                     raise Refused(RefusalKind.NOT_FOUND, f"there is no job {job_id}")
                 self._handle(CancelRequested(self._time_s(at_s), job_id))
-                _settle(call.reply, None)
+                calls.settle(call.reply, None)
             case calls.QueryJobs(job_ids=job_ids):
                 found = self.board.views(job_ids or self.board.job_ids)
-                _settle(call.reply, (self._time_s(), found))
+                calls.settle(call.reply, (self._time_s(), found))
             case calls.QueryCluster():
                 views = node_views(self._config.cluster, self.roster, self.board.holders(), time.monotonic())
-                _settle(call.reply, (self._time_s(), views))
+                calls.settle(call.reply, (self._time_s(), views))
             case calls.OrderRefused():
                 await self._order_refused(call, at_s)
             case calls.WorkerSilent(node=node, reason=reason):
@@ -276,6 +280,11 @@ class Master:
 
     async def _register(self, call: calls.Register, at_s: float) -> None:
         offer = call.registration
+        try:
+            check_address("worker_address", offer.worker_address, self._config.access)
+            check_address("turns_address", offer.turns_address, None)  # turns stay on loopback, also with TLS
+        except InputError as error:
+            raise Refused(RefusalKind.PRECONDITION, f"node {offer.node}: {error}") from None
         node, new = self.roster.register(offer, time.monotonic())
         if new:
             trouble = Trouble(
@@ -296,13 +305,13 @@ class Master:
             config.comm,
             config.checkpoints,
         )
-        _settle(call.reply, welcome)
+        calls.settle(call.reply, welcome)
 
     async def _report(self, call: calls.Report, at_s: float) -> None:
         node, new = self.roster.take(call.batch, time.monotonic())
         if new:
             await self._take_reports(node, call.batch.reports, at_s)
-        _settle(call.reply, self.roster.members[node].taken)
+        calls.settle(call.reply, self.roster.members[node].taken)
 
     async def _take_reports(self, node: int, reports: tuple[TrainerReport, ...], at_s: float) -> None:
         if self._config.measures:
@@ -330,7 +339,7 @@ class Master:
     async def _submit(self, call: calls.Submit) -> None:
         known_s = self._submissions.known(call.request_id, call.jobs)
         if known_s is not None:
-            _settle(call.reply, known_s)
+            calls.settle(call.reply, known_s)
             return
         num_gpu = self._num_gpu
         to_come = {job.job_id for job in self._timetable.to_come}
@@ -345,7 +354,7 @@ class Master:
         self._submissions.add(call.request_id, call.jobs, now_s)
         for job in call.jobs:
             self._handle(JobArrived(now_s, replace(job, submit_s=now_s)))
-        _settle(call.reply, now_s)
+        calls.settle(call.reply, now_s)
 
     async def _order_refused(self, call: calls.OrderRefused, at_s: float) -> None:
         _log.warning("node=%d order refused: %s", call.node, call.reason)
@@ -385,9 +394,3 @@ class Master:
         running = board.num_live - board.counts[JobStatus.PENDING]
         arrived = board.num_arrived
         self._on_progress(LiveProgress(self._time_s(), arrived, running, board.num_ended, arrived + to_come))
-
-
-def _settle(reply: asyncio.Future[_T], value: _T) -> None:
-    """Answers a call whose asker may be gone."""
-    if not reply.done():
-        reply.set_result(value)

@@ -13,6 +13,7 @@ from cluster_exp.protocol.messages import LaunchOrder, PreemptOrder, Registratio
 from cluster_exp.runtime.commands import needs_meeting
 from cluster_exp.runtime.emulated import batch_for
 from cluster_exp.runtime.link import NOTHING, Delivery, Trouble, WorkerLink
+from cluster_exp.runtime.security.access import Access
 
 
 def iterations_per_turn(jobs: Sequence[JobSpec], offsets: Sequence[int], time_scale: float) -> int:
@@ -25,8 +26,14 @@ def iterations_per_turn(jobs: Sequence[JobSpec], offsets: Sequence[int], time_sc
 class Dispatcher:
     """Links to the workers, and what is known of the groups and launches that they carry out."""
 
-    def __init__(self, specs: Mapping[str, JobSpec], time_scale: float, retries: int = 0) -> None:
-        """`specs` are the jobs by id, kept by the caller; a job that fails is started again `retries` times."""
+    def __init__(
+        self, specs: Mapping[str, JobSpec], time_scale: float, retries: int = 0, access: Access | None = None
+    ) -> None:
+        """`specs` are the jobs by id, kept by the caller; `access` is what workers ask for.
+
+        A job that fails is started again `retries` times.
+        """
+        self._access = access
         self._specs = specs
         self._time_scale = time_scale
         self.gangs = Gangs(retries)
@@ -39,7 +46,7 @@ class Dispatcher:
 
     def connect(self, node: int, registration: Registration, trouble: Trouble) -> None:
         """Opens a link to a worker that registered, and stops whatever it runs that nobody here launched."""
-        link = WorkerLink(registration.node, registration.worker_address, trouble)
+        link = WorkerLink(registration.node, registration.worker_address, trouble, self._access)
         self._links[node] = link
         self._turns_addresses[node] = registration.turns_address
         for trainer in registration.trainers:

@@ -36,6 +36,7 @@ _CODES = {
     RefusalKind.TAKEN: grpc.StatusCode.ALREADY_EXISTS,
     RefusalKind.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
+_RETRY_HINT = (("retry-after", "1"),)  # seconds; trailing metadata of RESOURCE_EXHAUSTED
 _T = TypeVar("_T")
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -47,7 +48,8 @@ async def answer(context: _Context, work: Callable[[], Awaitable[_T]]) -> _T:
     except FieldError as error:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
     except Refused as refused:
-        await context.abort(_CODES[refused.kind], str(refused))
+        hint = _RETRY_HINT if refused.kind is RefusalKind.BUSY else ()
+        await context.abort(_CODES[refused.kind], str(refused), hint)
     raise AssertionError("abort always raises")
 
 

@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 
 from cluster_exp.domain.errors import InputError
-from cluster_exp.protocol.messages import PROTOCOL_VERSION, Registration, Welcome
-from cluster_exp.protocol.refusal import Refused
+from cluster_exp.protocol.messages import PROTOCOL_VERSION, LaunchOrder, Order, Registration, Welcome
+from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.runtime import codec, fields
 from cluster_exp.runtime.agent import MakeLauncher, NodeAgent
 from cluster_exp.runtime.checkpoints import check_shared
@@ -28,12 +28,16 @@ from cluster_exp.runtime.rpc.worker_pb2_grpc import (
     WorkerServiceServicer,
     add_WorkerServiceServicer_to_server,
 )
-from cluster_exp.runtime.services import CHANNEL_OPTIONS, SERVER_OPTIONS, answer
+from cluster_exp.runtime.security.access import Access, Role, is_loopback
+from cluster_exp.runtime.security.channels import listen, make_server, open_channel
+from cluster_exp.runtime.services import answer
 
 _DEADLINE_S = 5.0
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 2.0
+_LOOPBACK = "127.0.0.1"
 _GONE = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT})
+_DENIED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _log = logging.getLogger(__name__)
 _Context = grpc.aio.ServicerContext[Any, Any]
 _ReportCall = grpc.aio.StreamStreamCall[ReportRequest, ReportReply]
@@ -51,6 +55,7 @@ class WorkerConfig:
     gpu_memory_mib: float | None = None  # per GPU
     host: str = "127.0.0.1"  # where it listens
     scratch: Path | None = None  # where its socket's folder is made; None = the system's temporary folder
+    access: Access | None = None  # TLS and tokens; None = loopback only
     grace_s: float = 30.0  # wall time to reach an iteration's end before a trainer is ended by force
 
 
@@ -65,13 +70,13 @@ class Worker:
         """`make_launcher` starts trainers in another way than as processes of this machine."""
         self._config = config
         self.stopping = asyncio.Event()  # told to leave
-        self._channel = grpc.aio.insecure_channel(config.master, options=CHANNEL_OPTIONS)
+        self._channel = open_channel(config.master, config.access, Role.WORKER)
         self._master = MasterServiceStub(self._channel)
         self._outbox = Outbox(config.node, "")
         self._agent = NodeAgent(
             make_launcher or (lambda hear: SubprocessJobLauncher(config.log_dir, config.node)),
             lambda report: self._outbox.add(report),
-            config.host,
+            _LOOPBACK,  # turns carry no proof of who takes them
             config.grace_s,
             config.log_dir,
             config.scratch,
@@ -88,9 +93,10 @@ class Worker:
         Raises:
             WorkerRefusedError: the master does not want it.
         """
-        server = grpc.aio.server(options=SERVER_OPTIONS)
-        add_WorkerServiceServicer_to_server(WorkerServicer(self._agent, self.stop), server)
-        port = server.add_insecure_port(f"{self._config.host}:0")
+        server = make_server(self._config.access)
+        alone = not is_loopback(f"{self._config.host}:0")
+        add_WorkerServiceServicer_to_server(WorkerServicer(self._agent, self.stop, alone), server)
+        port = listen(server, f"{self._config.host}:0", self._config.access)
         self._agent.start()
         await server.start()
         try:
@@ -114,7 +120,7 @@ class Worker:
             try:
                 reply = await self._master.Register(codec.registration_to(offer), timeout=_DEADLINE_S)
             except grpc.aio.AioRpcError as error:
-                if error.code() in _GONE:
+                if error.code() in _GONE | _DENIED:
                     raise WorkerRefusedError(error.details()) from None
                 _log.info("master=%s does not answer yet: %s", self._config.master, error.code().name)
             else:
@@ -204,8 +210,10 @@ def _check_checkpoints(welcome: Welcome) -> None:
 class WorkerServicer(WorkerServiceServicer):
     """The master's orders, checked and handed to the node's agent in the same event loop."""
 
-    def __init__(self, agent: NodeAgent, stop: Callable[[], None]) -> None:
+    def __init__(self, agent: NodeAgent, stop: Callable[[], None], alone: bool = False) -> None:
+        """`alone`: jobs of several nodes are refused, because trainers of other machines cannot take turns here."""
         self._agent = agent
+        self._alone = alone
         self._stop = stop
 
     async def Carry(self, request: worker_pb2.OrdersRequest, context: _Context) -> worker_pb2.OrdersReply:
@@ -213,12 +221,19 @@ class WorkerServicer(WorkerServiceServicer):
         reply = worker_pb2.OrdersReply()
         for place, message in enumerate(request.orders):
             try:
-                endpoint = self._agent.carry_out(codec.order_from(message))
+                order = codec.order_from(message)
+                self._check(order)
+                endpoint = self._agent.carry_out(order)
                 if endpoint is not None:
                     reply.opened.add(order=place, endpoint=codec.endpoint_to(endpoint))
             except (FieldError, Refused) as error:
                 reply.refused.add(order=place, reason=str(error))
         return reply
+
+    def _check(self, order: Order) -> None:
+        if self._alone and isinstance(order, LaunchOrder) and len({share.node for share in order.shares}) > 1:
+            reason = f"job {order.job.job_id} spans nodes, whose trainers take turns over loopback only"
+            raise Refused(RefusalKind.PRECONDITION, reason)
 
     async def QueryTrainers(
         self, request: worker_pb2.QueryTrainersRequest, context: _Context

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cluster_exp.domain.errors import InputError
 from cluster_exp.runtime.fields import FieldError, address
+from cluster_exp.runtime.security.access import Role, check_address, load_access
 from cluster_exp.runtime.worker import Worker, WorkerConfig, WorkerRefusedError
 
 _PR_SET_PDEATHSIG = 1
@@ -25,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", required=True, help="this node's name in the cluster's description")
     parser.add_argument("--gpus", required=True, type=int, metavar="N", help="GPUs of this node")
     parser.add_argument("--gpu-type", default="", help="their type, if the cluster's description names one")
+    parser.add_argument("--host", default="127.0.0.1", help="where it listens; beyond loopback: with --tls")
+    parser.add_argument("--tls", type=Path, metavar="DIR", help="ca.pem, cert.pem and key.pem of this host")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="tokens of a worker (docs/security.md)")
     parser.add_argument("--log-dir", type=Path, help="where logs go; default: a new temporary folder")
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
@@ -38,14 +42,21 @@ def config_from(arguments: argparse.Namespace) -> WorkerConfig:
         raise InputError(str(error)) from None
     if arguments.gpus < 1:
         raise InputError(f"{arguments.gpus} given, at least 1 allowed", where="--gpus")
+    access = load_access(arguments.tls, arguments.token_file)
+    check_address("--master", arguments.master, access)
+    check_address("--host", f"{arguments.host}:0", access)
+    if access is not None:
+        access.token(Role.WORKER)
     log_dir = arguments.log_dir or Path(tempfile.mkdtemp(prefix="cluster-exp-worker-"))
-    log_dir.mkdir(parents=True, exist_ok=True)
+    log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return WorkerConfig(
         arguments.master,
         arguments.node,
         arguments.gpus,
         log_dir.resolve(),
         gpu_type=arguments.gpu_type,
+        host=arguments.host,
+        access=access,
         scratch=arguments.scratch,
     )
 

@@ -1,0 +1,1 @@
+"""Who may reach a run over the network, and what for (docs/security.md)."""
