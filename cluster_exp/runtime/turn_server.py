@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster_exp.domain.resources import RESOURCE_NAMES
 from cluster_exp.protocol.turn_wire import GRANTED_LINE, MAX_LINE_BYTES, Line, WireError, encode, parse_trainer_line
 from cluster_exp.protocol.turns import (
     Arbiter,
@@ -26,12 +27,15 @@ from cluster_exp.protocol.turns import (
     Message,
     Process,
     Stop,
+    Stuck,
     TurnError,
 )
 
 _BACKLOG = 256
 _READ_BYTES = 4096
 _MAX_UNSENT_BYTES = 65_536
+STAGE_LIMIT_S = 60.0
+_CHECKS_PER_LIMIT = 8  # so a limit is kept to an eighth of it
 _log = logging.getLogger(__name__)
 
 
@@ -79,6 +83,18 @@ class TrainerDone:
     iterations_done: int
 
 
+@dataclass(frozen=True, slots=True)
+class TrainerStuck:
+    """A process kept a stage for longer than the limit; the others of its group no longer wait for it."""
+
+    job_id: str
+    generation: int
+    rank: int
+    monotonic_s: float
+    resource: str
+    held_s: float
+
+
 TrainerEvent = TrainerStarted | TrainerProgress | TrainerStopped | TrainerDone
 _EVENTS: dict[str, Callable[[str, int, int, float, int], TrainerEvent]] = {
     "progress": TrainerProgress,  # a connection's first one: TrainerStarted
@@ -108,6 +124,8 @@ class TurnServer:
         on_event: called from the server's thread with what trainers report; it must not block.
         tcp_host: address for trainers of other nodes.
         discipline: how groups take turns.
+        stage_limit_s: how long a stage may be kept before its holder is passed over; 0 = for ever.
+        on_stuck: called like `on_event` for each process that is passed over.
     """
 
     def __init__(
@@ -116,11 +134,17 @@ class TurnServer:
         on_event: Callable[[TrainerEvent], None],
         tcp_host: str = "127.0.0.1",
         discipline: Discipline = Discipline.LOCKSTEP,
+        stage_limit_s: float = STAGE_LIMIT_S,
+        on_stuck: Callable[[TrainerStuck], None] | None = None,
     ) -> None:
         self._socket_path = socket_path
         self._on_event = on_event
         self._tcp_host = tcp_host
         self._discipline = discipline
+        self._stage_limit_s = stage_limit_s
+        self._on_stuck = on_stuck
+        self._check_s = stage_limit_s / _CHECKS_PER_LIMIT if stage_limit_s > 0 else None
+        self._next_check_s = 0.0  # monotonic
         self._arbiter = Arbiter()
         self._by_process: dict[Process, _Connection] = {}
         self._known: dict[str, int] = {}  # latest generation that may connect, by job
@@ -214,7 +238,7 @@ class TurnServer:
 
     def _serve_until_closed(self) -> None:
         while not self._closing:
-            ready = self._selector.select()
+            ready = self._selector.select(self._check_s)
             while self._requests:  # first: who connects now may rely on what was asked for before
                 self._send_all(self._requests.popleft()())
             for key, mask in ready:
@@ -224,6 +248,25 @@ class TurnServer:
                     self._woken.recv(_READ_BYTES)
                 else:
                     self._accept(key.data)
+            if self._check_s is not None and time.monotonic() >= self._next_check_s:
+                self._next_check_s = time.monotonic() + self._check_s
+                self._check_limit(time.monotonic())
+
+    def _check_limit(self, now_s: float) -> None:
+        stuck, messages = self._arbiter.check_limit(now_s, self._stage_limit_s)
+        for each in stuck:
+            self._report_stuck(each, now_s)
+        self._send_all(messages)
+
+    def _report_stuck(self, stuck: Stuck, now_s: float) -> None:
+        (job_id, generation), resource = stuck.job, RESOURCE_NAMES[stuck.stage]
+        ranks = ", ".join(map(str, stuck.ranks))
+        _log.warning(
+            "job %s (rank %s) has kept %s for %.1f s and is passed over", job_id, ranks, resource, stuck.held_s
+        )
+        if self._on_stuck is not None:
+            for rank in stuck.ranks:
+                self._on_stuck(TrainerStuck(job_id, generation, rank, now_s, resource, stuck.held_s))
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):  # the trainer may be gone already
