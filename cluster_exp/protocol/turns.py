@@ -24,10 +24,23 @@ from cluster_exp.protocol.turns_state import (
     Phase,
     Process,
     Stop,
+    Stuck,
     TurnError,
 )
 
-__all__ = ["Arbiter", "Discipline", "Go", "Granted", "JobKey", "Look", "Message", "Process", "Stop", "TurnError"]
+__all__ = [
+    "Arbiter",
+    "Discipline",
+    "Go",
+    "Granted",
+    "JobKey",
+    "Look",
+    "Message",
+    "Process",
+    "Stop",
+    "Stuck",
+    "TurnError",
+]
 
 
 class Arbiter:
@@ -171,6 +184,23 @@ class Arbiter:
         party.holding.discard(process.rank)
         return [] if party.holding else self._settle_job(process.job)
 
+    # What the clock says
+
+    def check_limit(self, now_s: float, limit_s: float) -> tuple[list[Stuck], list[Message]]:
+        """Passes over the jobs that have kept a stage for `limit_s` since a check first saw them hold it.
+
+        Each is named once a stage. The others go on without it; once it has given back, it goes on like a newcomer.
+        """
+        stuck: list[Stuck] = []
+        for party in filter(lambda each: each.blocks, self._parties.values()):
+            if party.seen_s is None:
+                party.seen_s = now_s
+            elif now_s - party.seen_s >= limit_s:
+                party.passed, party.aligned = True, False
+                stuck.append(Stuck(party.key, tuple(sorted(party.holding)), party.held, now_s - party.seen_s))
+        groups = dict.fromkeys(self._group_of.get(each.job) for each in stuck)
+        return stuck, [message for group_id in groups for message in self._settle(group_id)]
+
     def _party(self, process: Process) -> Party:
         party = self._parties.get(process.job)
         if party is None or process.rank not in party.ranks:
@@ -305,12 +335,13 @@ class Arbiter:
     def _grant(self, party: Party) -> list[Message]:
         party.holding, party.wanting = party.wanting, set()
         party.held = party.stage
+        party.seen_s, party.passed = None, False
         party.stage = (party.stage + 1) % NUM_RESOURCES
         return [Granted(process) for process in party.processes]
 
     def _lockstep(self, group: Group, parties: Sequence[Party]) -> list[Message]:
         """Begins the next slot when nobody holds a turn and everyone who follows the slots asks for the right one."""
-        if any(party.holding for party in parties):
+        if any(party.blocks for party in parties):
             return []
         if group.pending is not None:
             self._realign(group, parties)
@@ -350,7 +381,7 @@ class Arbiter:
         So a member that waits is passed over by each other member once at most.
         """
         messages: list[Message] = []
-        busy = {party.held for party in parties if party.holding}
+        busy = {party.held for party in parties if party.blocks}
         waiting: dict[int, list[Party]] = {}  # by resource
         for party in parties:
             if party.ready and party.stage not in busy:

@@ -54,6 +54,16 @@ class Look:
 Message = Go | Stop | Granted | Look
 
 
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A job that has kept a stage for longer than it may."""
+
+    job: JobKey
+    ranks: tuple[int, ...]  # those that have not given it back
+    stage: int
+    held_s: float
+
+
 class TurnError(ValueError):
     """A process did what it may not do now; it is to be cut off."""
 
@@ -85,12 +95,19 @@ class Party:
     wanting: set[int] = field(default_factory=set)  # ranks that asked for `stage`
     holding: set[int] = field(default_factory=set)  # ranks that were granted a stage and have not given it back
     held: int = -1  # the stage of `holding`
+    seen_s: float | None = None  # when the turn in `holding` was first seen by a check of the limit
+    passed: bool = False  # kept that turn too long: the others no longer wait for it
     aligned: bool = False  # its stages follow the slots (lockstep)
 
     @property
     def ready(self) -> bool:
         """Whether all of its processes asked for the stage that comes next."""
         return self.complete and len(self.wanting) == len(self.ranks)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether others have to wait for the stage that it holds."""
+        return bool(self.holding) and not self.passed
 
     @property
     def at_boundary(self) -> bool:

@@ -12,10 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from cluster_exp.domain.measure import StageWindow
+from cluster_exp.domain.resources import RESOURCE_NAMES
 from cluster_exp.protocol.turn_wire import GRANTED_LINE, MAX_LINE_BYTES, Line, WireError, encode, parse_trainer_line
 from cluster_exp.protocol.turns import (
     Arbiter,
@@ -27,72 +26,38 @@ from cluster_exp.protocol.turns import (
     Message,
     Process,
     Stop,
+    Stuck,
     TurnError,
 )
+from cluster_exp.runtime.trainer_events import (
+    TrainerDone,
+    TrainerEvent,
+    TrainerProgress,
+    TrainerSaved,
+    TrainerStarted,
+    TrainerStopped,
+    TrainerStuck,
+)
+
+__all__ = [
+    "TrainerDone",
+    "TrainerEvent",
+    "TrainerProgress",
+    "TrainerSaved",
+    "TrainerStarted",
+    "TrainerStopped",
+    "TrainerStuck",
+    "TurnServer",
+]
 
 _BACKLOG = 256
 _READ_BYTES = 4096
 _MAX_UNSENT_BYTES = 65_536
+STAGE_LIMIT_S = 60.0
+_CHECKS_PER_LIMIT = 8  # so a limit is kept to an eighth of it
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TrainerStarted:
-    """A process begins its first iteration."""
-
-    job_id: str
-    generation: int
-    rank: int
-    monotonic_s: float
-    iterations_done: int
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerProgress:
-    """A process says how far its job is."""
-
-    job_id: str
-    generation: int
-    rank: int
-    monotonic_s: float
-    iterations_done: int  # of the whole job, earlier launches included
-    window: StageWindow | None = None  # what it measured since it last said so
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerStopped:
-    """A process leaves at a boundary, as it was told."""
-
-    job_id: str
-    generation: int
-    rank: int
-    monotonic_s: float
-    iterations_done: int
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerDone:
-    """A process did all iterations and leaves."""
-
-    job_id: str
-    generation: int
-    rank: int
-    monotonic_s: float
-    iterations_done: int
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerSaved:
-    """A process wrote a checkpoint of its part of the job."""
-
-    job_id: str
-    generation: int
-    rank: int
-    monotonic_s: float
-    iterations_done: int  # that it holds
-
-
-TrainerEvent = TrainerStarted | TrainerProgress | TrainerStopped | TrainerDone | TrainerSaved
 _EVENTS: dict[str, Callable[[str, int, int, float, int], TrainerEvent]] = {
     "progress": TrainerProgress,  # a connection's first one: TrainerStarted
     "saved": TrainerSaved,
@@ -122,6 +87,8 @@ class TurnServer:
         on_event: called from the server's thread with what trainers report; it must not block.
         tcp_host: address for trainers of other nodes.
         discipline: how groups take turns.
+        stage_limit_s: how long a stage may be kept before its holder is passed over; 0 = for ever.
+        on_stuck: called like `on_event` for each process that is passed over.
     """
 
     def __init__(
@@ -130,11 +97,17 @@ class TurnServer:
         on_event: Callable[[TrainerEvent], None],
         tcp_host: str = "127.0.0.1",
         discipline: Discipline = Discipline.LOCKSTEP,
+        stage_limit_s: float = STAGE_LIMIT_S,
+        on_stuck: Callable[[TrainerStuck], None] | None = None,
     ) -> None:
         self._socket_path = socket_path
         self._on_event = on_event
         self._tcp_host = tcp_host
         self._discipline = discipline
+        self._stage_limit_s = stage_limit_s
+        self._on_stuck = on_stuck
+        self._check_s = stage_limit_s / _CHECKS_PER_LIMIT if stage_limit_s > 0 else None
+        self._next_check_s = 0.0  # monotonic
         self._arbiter = Arbiter()
         self._by_process: dict[Process, _Connection] = {}
         self._known: dict[str, int] = {}  # latest generation that may connect, by job
@@ -228,7 +201,7 @@ class TurnServer:
 
     def _serve_until_closed(self) -> None:
         while not self._closing:
-            ready = self._selector.select()
+            ready = self._selector.select(self._check_s)
             while self._requests:  # first: who connects now may rely on what was asked for before
                 self._send_all(self._requests.popleft()())
             for key, mask in ready:
@@ -238,6 +211,25 @@ class TurnServer:
                     self._woken.recv(_READ_BYTES)
                 else:
                     self._accept(key.data)
+            if self._check_s is not None and time.monotonic() >= self._next_check_s:
+                self._next_check_s = time.monotonic() + self._check_s
+                self._check_limit(time.monotonic())
+
+    def _check_limit(self, now_s: float) -> None:
+        stuck, messages = self._arbiter.check_limit(now_s, self._stage_limit_s)
+        for each in stuck:
+            self._report_stuck(each, now_s)
+        self._send_all(messages)
+
+    def _report_stuck(self, stuck: Stuck, now_s: float) -> None:
+        (job_id, generation), resource = stuck.job, RESOURCE_NAMES[stuck.stage]
+        ranks = ", ".join(map(str, stuck.ranks))
+        _log.warning(
+            "job %s (rank %s) has kept %s for %.1f s and is passed over", job_id, ranks, resource, stuck.held_s
+        )
+        if self._on_stuck is not None:
+            for rank in stuck.ranks:
+                self._on_stuck(TrainerStuck(job_id, generation, rank, now_s, resource, stuck.held_s))
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):  # the trainer may be gone already
