@@ -63,6 +63,7 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
         checkpoint_dir=_checkpoint_dir(spec, directory),
         checkpoint_every=spec.programs.checkpoint_every,
         retries=spec.programs.retries,
+        limits=spec.programs.limits,
         bind=spec.bind,
         access=spec.access,
     )

@@ -24,6 +24,7 @@ from cluster_exp.inputs.workloads import read_workloads
 from cluster_exp.interleave.contention import CONTENTIONS
 from cluster_exp.interleave.speed import SPEED_MODELS
 from cluster_exp.policies.registry import make_policy
+from cluster_exp.protocol.messages import Limits
 from cluster_exp.results.history import read_history
 from cluster_exp.results.journal import Detail
 from cluster_exp.results.run_directory import check_free, check_holds_no_run
@@ -52,6 +53,7 @@ class ProgramOptions:
     checkpoint_dir: Path | None  # None = below the run's directory
     checkpoint_every: int  # iterations; 0 = only when told to leave
     retries: int
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +291,10 @@ def _programs(arguments: argparse.Namespace, mode: str) -> ProgramOptions:
         checkpoint_dir=arguments.checkpoint_dir,
         checkpoint_every=_whole("--checkpoint-every", arguments.checkpoint_every, MOST_COUNT),
         retries=_whole("--retries", arguments.retries, MOST_COUNT),
+        limits=Limits(
+            at_least("--stage-limit", arguments.stage_limit, 0.0),
+            at_least("--hang-limit", arguments.hang_limit, 0.0),
+        ),
     )
 
 

@@ -61,6 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="shared by all nodes; default: checkpoints below --out",
     )
     add("--checkpoint-every", type=int, default=500, metavar="N", help="iterations; 0 = only when told to leave")
+    add("--stage-limit", type=float, default=60.0, metavar="SECONDS", help="live: of a turn; 0 = none")
+    add("--hang-limit", type=float, default=600.0, metavar="SECONDS", help="live: without an iteration; 0 = none")
     add("--retries", type=int, default=3, metavar="N", help="live: times that a job that fails is started again")
     add("--bind", metavar="HOST:PORT", help="testbed: where the master listens; default: loopback, any port")
     add("--tls", type=Path, metavar="DIR", help="testbed: ca.pem, cert.pem and key.pem of this host")

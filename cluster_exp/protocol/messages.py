@@ -94,6 +94,17 @@ class CheckpointRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """How long trainers may be silent, in seconds of wall time; 0 = for ever."""
+
+    stage_s: float = 60.0  # a job that keeps a stage for longer is passed over
+    hang_s: float = 600.0  # a trainer without an iteration for longer is ended: its job has failed
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """The master's answer to a registration."""
 
@@ -105,6 +116,7 @@ class Welcome:
     stage_logs: bool = False  # trainers write when each stage began and ended
     comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
     checkpoints: CheckpointRules | None = None  # None = the run has no real jobs
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,8 @@ class NodeAgent:
     def welcome(self, welcome: Welcome) -> None:
         """Takes what the master said when this node registered."""
         self._welcome = welcome
-        self._turns.use(welcome.turns)
+        self._turns.use(welcome.turns, welcome.limits.stage_s)
+        self._trainers.hang_s = welcome.limits.hang_s
 
     def carry_out(self, order: Order) -> Endpoint | None:
         """Does what the master asks for; returns where the ranks of a launch meet, if this node opened it.

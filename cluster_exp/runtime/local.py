@@ -12,6 +12,7 @@ from pathlib import Path
 from cluster_exp.core.recorder import Core, Recorder
 from cluster_exp.domain.cluster import ClusterSpec, NodeSpec
 from cluster_exp.domain.job import FINAL, JobSpec
+from cluster_exp.protocol.messages import DEFAULT_LIMITS, Limits
 from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime.checkpoints import open_shared
 from cluster_exp.runtime.launchers import LocalWorkerLauncher, WorkerLauncher
@@ -45,6 +46,7 @@ class LiveConfig:
     checkpoint_dir: Path | None = None  # shared by all nodes; made when it is not there; None = no job has a command
     checkpoint_every: int = 0  # iterations; 0 = only when told to leave
     retries: int = 0  # how often a job that fails is started again from its checkpoint
+    limits: Limits = DEFAULT_LIMITS
     access: Access | None = None  # TLS and tokens; None = loopback only
     extra_jobs: int = 0  # jobs that must have been submitted, and ended, besides the trace
 
@@ -150,6 +152,7 @@ async def _run(
         comm=config.comm,
         checkpoints=open_shared(config.checkpoint_dir, config.checkpoint_every) if config.checkpoint_dir else None,
         retries=config.retries,
+        limits=config.limits,
         access=config.access,
     )
     master = Master(settings, core, recorder, on_progress)

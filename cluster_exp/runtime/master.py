@@ -28,7 +28,15 @@ from cluster_exp.domain.events import (
     WorkerLost,
 )
 from cluster_exp.domain.job import JobSpec, JobStatus
-from cluster_exp.protocol.messages import CheckpointRules, LaunchOrder, ReportKind, TrainerReport, Welcome
+from cluster_exp.protocol.messages import (
+    DEFAULT_LIMITS,
+    CheckpointRules,
+    LaunchOrder,
+    Limits,
+    ReportKind,
+    TrainerReport,
+    Welcome,
+)
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.protocol.roster import Roster
 from cluster_exp.protocol.submissions import Submissions
@@ -72,6 +80,7 @@ class MasterConfig:
     comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
     checkpoints: CheckpointRules | None = None  # None = no job has a command
     retries: int = 0  # how often a job that fails is started again from its checkpoint
+    limits: Limits = DEFAULT_LIMITS
     access: Access | None = None  # TLS and tokens; None = loopback only
 
 
@@ -304,6 +313,7 @@ class Master:
             config.stage_logs,
             config.comm,
             config.checkpoints,
+            config.limits,
         )
         calls.settle(call.reply, welcome)
 

@@ -23,6 +23,7 @@ from cluster_exp.runtime.launchers import JobLauncher, LaunchKey, TrainerProcess
 
 _REMEMBERED = 100_000
 _LAST_WORDS_S = 1.0  # wall time that a trainer's last message may take longer than its exit
+_TIMES_LONGEST = 20  # a trainer hangs only after so many times its longest silence
 _TERM_S = 2.0  # wall time between SIGTERM and SIGKILL
 _log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ class _Trainer:
     spoke: asyncio.Event = field(default_factory=asyncio.Event)  # set with `last_word`
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     forced: bool = False  # ended by force because it did not stop in time
+    hung: str = ""  # why it was ended, if it hung
+    longest_s: float = 0.0  # longest wall time between two of its words
     superseded: bool = False  # nobody waits for its reports any more
 
     @property
@@ -64,6 +67,7 @@ class Trainers:
         self._launcher = launcher
         self._emit = emit
         self._grace_s = grace_s
+        self.hang_s = 0.0  # wall time without an iteration after which a trainer is ended; 0 = for ever
         self._trainers: dict[str, _Trainer] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._latest: OrderedDict[str, int] = OrderedDict()  # newest generation seen of a job
@@ -114,6 +118,8 @@ class Trainers:
         self._remember(job_id, generation)
         trainer = _Trainer(order, command.num_ranks, process, order.iterations_done)
         self._trainers[job_id] = trainer
+        if self.hang_s > 0:
+            trainer.tasks.add(asyncio.create_task(self._end_if_it_hangs(trainer)))
         watch = asyncio.create_task(self._watch(trainer))
         self._leaving.add(watch)
         watch.add_done_callback(self._leaving.discard)
@@ -131,7 +137,10 @@ class Trainers:
         trainer = self._find(job_id, generation)
         if trainer is None:
             return
-        trainer.heard_s = time.monotonic()
+        now_s = time.monotonic()
+        if trainer.heard_s is not None:
+            trainer.longest_s = max(trainer.longest_s, now_s - trainer.heard_s)
+        trainer.heard_s = now_s
         trainer.iterations_done = max(trainer.iterations_done, iterations_done)
         if kind in (ReportKind.FINISHED, ReportKind.PREEMPTED):
             trainer.last_word = kind
@@ -184,6 +193,20 @@ class Trainers:
         await asyncio.sleep(_TERM_S)
         self._launcher.signal(trainer.key, signal.SIGKILL)
 
+    async def _end_if_it_hangs(self, trainer: _Trainer) -> None:
+        """SIGKILL when no iteration was done for so long, and for far longer than any took before."""
+        last_s = time.monotonic()
+        while trainer.state is not TrainerState.STOPPING:
+            limit_s = max(self.hang_s, _TIMES_LONGEST * trainer.longest_s)
+            due_s = (last_s if trainer.heard_s is None else trainer.heard_s) + limit_s
+            left_s = due_s - time.monotonic()
+            if left_s <= 0:
+                trainer.hung = f"no iteration for {limit_s:.0f} s"
+                _log.warning("job=%s generation=%d hangs: %s", *trainer.key, trainer.hung)
+                self._launcher.signal(trainer.key, signal.SIGKILL)
+                return
+            await asyncio.sleep(left_s)
+
     async def _watch(self, trainer: _Trainer) -> None:
         """Waits for the process's end and reports what it means."""
         code = await trainer.process.exited
@@ -201,6 +224,7 @@ class Trainers:
             self._report(trainer, ReportKind.PREEMPTED)
         else:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            how = trainer.hung or how
             tail = self._launcher.log_tail(trainer.key)
             reason = f"{how} after {trainer.iterations_done} iterations"
             self._report(trainer, ReportKind.FAILED, f"{reason}: {tail}" if tail else reason)

@@ -166,9 +166,10 @@ class TurnServer:
         """Lets processes of this launch connect; those of its earlier launches are refused from now on."""
         self._known[job_id] = max(generation, self._known.get(job_id, 0))
 
-    def use(self, discipline: Discipline) -> None:
-        """From now on groups that are set take turns like this."""
+    def use(self, discipline: Discipline, stage_limit_s: float) -> None:
+        """From now on groups that are set take turns like this; no stage may be kept longer than the limit (0: none)."""
         self._discipline = discipline
+        self._request(lambda: self._limit(stage_limit_s))
 
     def set_group(self, group_id: int, version: int, members: Sequence[tuple[JobKey, int]], batch: int) -> None:
         """Sets a group's members with their offsets, in turn order (`Arbiter.set_group`)."""
@@ -214,6 +215,11 @@ class TurnServer:
             if self._check_s is not None and time.monotonic() >= self._next_check_s:
                 self._next_check_s = time.monotonic() + self._check_s
                 self._check_limit(time.monotonic())
+
+    def _limit(self, stage_limit_s: float) -> list[Message]:
+        self._stage_limit_s = stage_limit_s
+        self._check_s = stage_limit_s / _CHECKS_PER_LIMIT if stage_limit_s > 0 else None
+        return []
 
     def _check_limit(self, now_s: float) -> None:
         stuck, messages = self._arbiter.check_limit(now_s, self._stage_limit_s)

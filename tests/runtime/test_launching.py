@@ -143,6 +143,35 @@ def test_one_that_fails_after_its_last_word_has_failed(tmp_path):
     run(scenario())
 
 
+def test_one_that_hangs_is_ended_and_has_failed(tmp_path):
+    async def scenario():
+        bench = Bench(tmp_path)
+        bench.trainers.hang_s = 0.3
+        bench.trainers.launch(order(), command(*FOREVER))
+        bench.trainers.heard("a", 1, ReportKind.STARTED, 0)
+        bench.trainers.heard("a", 1, ReportKind.PROGRESS, 7)
+        report = await bench.left()
+        assert (report.kind, report.reason) == (ReportKind.FAILED, "no iteration for 0 s after 7 iterations")
+
+    run(scenario())
+
+
+def test_one_whose_iterations_are_long_does_not_count_as_hanging(tmp_path):
+    async def scenario():
+        bench = Bench(tmp_path)
+        bench.trainers.hang_s = 0.05
+        bench.trainers.launch(
+            order(), command(sys.executable, "-S", "-c", "import sys, time; time.sleep(1.5); sys.exit(3)")
+        )
+        bench.trainers.heard("a", 1, ReportKind.STARTED, 0)
+        trainer = bench.trainers._trainers["a"]
+        trainer.longest_s = 60.0  # as if an iteration had taken a minute
+        report = await bench.left()
+        assert report.reason == "exit code 3 after 0 iterations"
+
+    run(scenario())
+
+
 def test_one_that_does_not_stop_is_ended_by_force(tmp_path):
     async def scenario():
         bench = Bench(tmp_path, grace_s=0.05)

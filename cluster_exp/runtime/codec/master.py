@@ -7,6 +7,7 @@ from cluster_exp.domain.measure import StageWindow
 from cluster_exp.protocol.messages import (
     CheckpointRules,
     JobView,
+    Limits,
     NodeView,
     Registration,
     ReportBatch,
@@ -104,6 +105,8 @@ def welcome_to(welcome: Welcome) -> master.RegisterReply:
         lease_s=welcome.lease_s,
         turns=welcome.turns.value,
         stage_logs=welcome.stage_logs,
+        stage_limit_s=welcome.limits.stage_s,
+        hang_limit_s=welcome.limits.hang_s,
         comm=welcome.comm,
         checkpoints=None if welcome.checkpoints is None else _checkpoints_to(welcome.checkpoints),
     )
@@ -150,6 +153,10 @@ def welcome_from(message: master.RegisterReply) -> Welcome:
         lease_s=fields.number("lease_s", message.lease_s, positive=True),
         turns=_turns_from(message.turns),
         stage_logs=message.stage_logs,
+        limits=Limits(
+            fields.number("stage_limit_s", message.stage_limit_s),
+            fields.number("hang_limit_s", message.hang_limit_s),
+        ),
         comm=_comm_from(message.comm),
         checkpoints=_checkpoints_from(message.checkpoints) if message.HasField("checkpoints") else None,
     )
