@@ -20,7 +20,8 @@ from cluster_exp.interleave.speed import make_speed
 from cluster_exp.policies.registry import make_policy
 from cluster_exp.results.journal import Detail
 from cluster_exp.results.run_directory import RunDirectory
-from cluster_exp.runtime.master import Master, MasterConfig
+from cluster_exp.runtime.master import Master
+from cluster_exp.runtime.settings import MasterConfig
 from control_plane_kit.process import leave_with_parent, peak_memory_mib, raise_open_files
 
 _SAMPLE_S = 0.25

@@ -16,8 +16,9 @@ from cluster_exp.protocol.messages import DEFAULT_LIMITS, Limits
 from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime.checkpoints import open_shared
 from cluster_exp.runtime.launchers import LocalWorkerLauncher, WorkerLauncher
-from cluster_exp.runtime.master import LiveProgress, Master, MasterConfig
+from cluster_exp.runtime.master import Master
 from cluster_exp.runtime.security.access import Access, Role, check_address
+from cluster_exp.runtime.settings import LiveProgress, MasterConfig
 
 _WORKERS_WITHIN_S = 60.0  # wall time in which all local workers must have registered
 _STOP_GRACE_S = 5.0

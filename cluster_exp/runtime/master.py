@@ -5,14 +5,12 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
 
 import grpc.aio
 
 from cluster_exp.core.recorder import Core, Recorder, Session
 from cluster_exp.domain.actions import Action, Launch, Preempt, RecordEnd, SetTurns, Wake
-from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.events import (
     CancelRequested,
@@ -29,10 +27,7 @@ from cluster_exp.domain.events import (
 )
 from cluster_exp.domain.job import JobSpec, JobStatus
 from cluster_exp.protocol.messages import (
-    DEFAULT_LIMITS,
-    CheckpointRules,
     LaunchOrder,
-    Limits,
     ReportKind,
     TrainerReport,
     Welcome,
@@ -40,7 +35,6 @@ from cluster_exp.protocol.messages import (
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.protocol.roster import Roster
 from cluster_exp.protocol.submissions import Submissions
-from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime import calls
 from cluster_exp.runtime.board import Board
 from cluster_exp.runtime.clock import ScaledClock
@@ -50,9 +44,10 @@ from cluster_exp.runtime.measurements import measurements
 from cluster_exp.runtime.orders import Dispatcher
 from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
 from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
-from cluster_exp.runtime.security.access import Access, check_address
+from cluster_exp.runtime.security.access import check_address
 from cluster_exp.runtime.security.channels import listen, make_server
 from cluster_exp.runtime.services import MasterServicer
+from cluster_exp.runtime.settings import LiveProgress, MasterConfig
 from cluster_exp.runtime.timetable import Timetable
 from cluster_exp.runtime.views import node_views
 
@@ -60,39 +55,7 @@ _QUEUE_LIMIT = 10_000
 _PROGRESS_WALL_S = 0.5
 _MAX_WAIT_S = 0.5
 _STOP_GRACE_S = 2.0  # wall time in which workers that were told to leave end their calls
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class MasterConfig:
-    """What a master needs to know of a run."""
-
-    cluster: ClusterSpec
-    time_scale: float  # simulated seconds per second
-    interval_s: float = 0.0  # simulated seconds between rounds; 0 = plan whenever something changed
-    bind: str = "127.0.0.1:0"  # port 0 = the system chooses
-    report_interval_s: float | None = None  # wall time between a worker's batches; None = by the number of workers
-    lease_s: float = 10.0  # wall time after which a silent worker counts as lost
-    turns: Discipline = Discipline.LOCKSTEP
-    stage_logs: bool = False  # trainers write when each stage began and ended
-    measures: bool = False  # decisions turn to the stage times that trainers measure
-    comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
-    checkpoints: CheckpointRules | None = None  # None = no job has a command
-    retries: int = 0  # how often a job that fails is started again from its checkpoint
-    limits: Limits = DEFAULT_LIMITS
-    access: Access | None = None  # TLS and tokens; None = loopback only
-
-
-@dataclass(frozen=True, slots=True)
-class LiveProgress:
-    """How far a run is."""
-
-    now_s: float  # simulated
-    arrived: int
-    running: int  # jobs that hold GPUs
-    ended: int
-    total: int  # jobs of the trace and those submitted so far
 
 
 class Master:

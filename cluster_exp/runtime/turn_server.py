@@ -167,7 +167,7 @@ class TurnServer:
         self._known[job_id] = max(generation, self._known.get(job_id, 0))
 
     def use(self, discipline: Discipline, stage_limit_s: float) -> None:
-        """From now on groups that are set take turns like this; no stage may be kept longer than the limit (0: none)."""
+        """From now on groups that are set take turns like this; no stage is kept for longer (0: no limit)."""
         self._discipline = discipline
         self._request(lambda: self._limit(stage_limit_s))
 

@@ -25,13 +25,14 @@ from cluster_exp.protocol.messages import (
     TrainerReport,
 )
 from cluster_exp.runtime import codec
-from cluster_exp.runtime.master import Master, MasterConfig
+from cluster_exp.runtime.master import Master
 from cluster_exp.runtime.rpc import master_pb2, worker_pb2
 from cluster_exp.runtime.rpc.master_pb2_grpc import MasterServiceStub
 from cluster_exp.runtime.rpc.worker_pb2_grpc import (
     WorkerServiceServicer,
     add_WorkerServiceServicer_to_server,
 )
+from cluster_exp.runtime.settings import MasterConfig
 
 DEADLINE_S = 10.0
 PROFILE = StageProfile(1.0, 0.1, 0.2, 0.5, 0.2)

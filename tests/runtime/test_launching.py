@@ -121,7 +121,8 @@ def test_its_last_word_counts_when_the_process_is_gone(tmp_path):
         bench.trainers.heard("a", 1, ReportKind.PROGRESS, 40)
         bench.trainers.heard("a", 7, ReportKind.PROGRESS, 90)
         bench.trainers.heard("a", 1, ReportKind.FINISHED, 100)
-        report = await bench.left()
+        await until(lambda: len(bench.reports) == 3, "its end")
+        report = bench.reports[-1]
         assert [entry.kind for entry in bench.reports] == [
             ReportKind.STARTED,
             ReportKind.PROGRESS,

@@ -15,13 +15,14 @@ from cluster_exp.protocol.messages import LaunchOrder, NodeShare
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.runtime import codec
 from cluster_exp.runtime.local import LiveConfig, run_testbed, worker_command
-from cluster_exp.runtime.master import Master, MasterConfig
+from cluster_exp.runtime.master import Master
 from cluster_exp.runtime.rpc import master_pb2, master_pb2_grpc, worker_pb2, worker_pb2_grpc
 from cluster_exp.runtime.security.access import Role, check_address, is_loopback, load_access
 from cluster_exp.runtime.security.certificates import write_certificates
 from cluster_exp.runtime.security.channels import listen, make_server, open_channel
 from cluster_exp.runtime.security.roles import ALLOWED
 from cluster_exp.runtime.services import MasterServicer
+from cluster_exp.runtime.settings import MasterConfig
 from cluster_exp.runtime.worker import WorkerServicer
 from tests.runtime.live_kit import DEADLINE_S, Memory, PaperWorker, cluster, job, scheduler
 

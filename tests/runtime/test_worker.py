@@ -26,7 +26,7 @@ from cluster_exp.protocol.messages import (
 )
 from cluster_exp.runtime import codec
 from cluster_exp.runtime.commands import package_path
-from cluster_exp.runtime.master import Master, MasterConfig
+from cluster_exp.runtime.master import Master
 from cluster_exp.runtime.outbox import Outbox
 from cluster_exp.runtime.rpc import master_pb2, worker_pb2
 from cluster_exp.runtime.rpc.master_pb2_grpc import (
@@ -34,6 +34,7 @@ from cluster_exp.runtime.rpc.master_pb2_grpc import (
     add_MasterServiceServicer_to_server,
 )
 from cluster_exp.runtime.rpc.worker_pb2_grpc import WorkerServiceStub
+from cluster_exp.runtime.settings import MasterConfig
 from cluster_exp.runtime.worker import Worker, WorkerConfig, WorkerRefusedError
 from tests.runtime.live_kit import DEADLINE_S, Memory, cluster, job, scheduler, until
 
