@@ -15,6 +15,7 @@ from cluster_exp.core.placement import PLACEMENTS
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.job import JobSpec
+from cluster_exp.domain.memory import MemoryRules
 from cluster_exp.domain.policy import Policy
 from cluster_exp.inputs.clusters import read_cluster
 from cluster_exp.inputs.profiles import ProfileTable, default_profiles, read_profiles
@@ -104,6 +105,8 @@ class RunSpec:
             "speed_model": self.rules.speed_model,
             "contention": self.rules.contention,
             "true_contention": self.rules.true_contention,
+            "gpu_memory_mib": self.rules.memory and self.rules.memory.gpu_mib,
+            "assume_memory_mib": self.rules.memory and self.rules.memory.assumed_mib,
             "placement": self.rules.placement,
             "interval_s": self.rules.interval_s,
             "start_cost_s": self.start_cost_s,
@@ -143,8 +146,8 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
     if len(set(names)) < len(names):
         raise InputError(f"{arguments.policy!r} names a policy twice", where="--policy")
     policies = tuple(make_policy(name, read_history) for name in names)
-    rules = _rules(arguments, mode)
     cluster = read_cluster(arguments.cluster)
+    rules = _rules(arguments, mode, cluster)
     trace = read_trace(
         arguments.trace,
         _profiles(arguments.profiles),
@@ -201,12 +204,23 @@ def _measures(arguments: argparse.Namespace, mode: str) -> bool:
     return mode != "sim" and bool(arguments.measured_profiles or (real_or_unknown and not arguments.stated_profiles))
 
 
-def _rules(arguments: argparse.Namespace, mode: str) -> SimulationOptions:
+def _memory(assumed_mib: float | None, cluster: ClusterSpec) -> MemoryRules | None:
+    """What GPU memory allows, if the cluster states how much there is."""
+    stated = [node.gpu_memory_mib for node in cluster.nodes if not math.isnan(node.gpu_memory_mib)]
+    if assumed_mib is not None:
+        at_least("--assume-memory", assumed_mib, 0.0)
+        if not stated:
+            raise InputError("the cluster's description states no gpu_memory_mib", where="--assume-memory")
+    return MemoryRules(min(stated), assumed_mib) if stated else None
+
+
+def _rules(arguments: argparse.Namespace, mode: str, cluster: ClusterSpec) -> SimulationOptions:
     rules = SimulationOptions(
         cost_model=choose("--cost-model", arguments.cost_model, COST_MODELS),
         speed_model=_chosen("--speed-model", arguments.speed_model, SPEED_MODELS),
         contention=_contention("--contention", arguments.contention),
         true_contention=_true_contention(arguments.true_contention),
+        memory=_memory(arguments.assume_memory, cluster),
         placement=_chosen("--placement", arguments.placement, PLACEMENTS),
         interval_s=_interval_s(arguments.interval),
     )

@@ -1,6 +1,7 @@
 """replay: a journal's events through the core again."""
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 HELP = "feeds a journal's events to the scheduler again and compares its actions"
@@ -16,6 +17,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the first difference, if there is one, and returns 1 then."""
     from cluster_exp.domain.errors import InputError
     from cluster_exp.domain.job import JobSpec
+    from cluster_exp.domain.memory import MemoryRules
     from cluster_exp.inputs.restart import default_restart_costs
     from cluster_exp.policies.registry import make_policy
     from cluster_exp.results.history import read_history
@@ -31,6 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
     policy = make_policy(str(header["policy"]), read_history)
     names = ("cost_model", "speed_model", "contention", "true_contention", "placement", "interval_s")
     options = SimulationOptions(**{name: header[name] for name in names if name in header})
+    if header.get("gpu_memory_mib") is not None:
+        rules = MemoryRules(float(header["gpu_memory_mib"]), header.get("assume_memory_mib"))
+        options = dataclasses.replace(options, memory=rules)
     costs, start_cost_s = default_restart_costs(), header.get("start_cost_s")
 
     def start_cost(job: JobSpec) -> float:

@@ -67,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bind", metavar="HOST:PORT", help="testbed: where the master listens; default: loopback, any port")
     add("--tls", type=Path, metavar="DIR", help="testbed: ca.pem, cert.pem and key.pem of this host")
     add("--token-file", type=Path, metavar="FILE", help="testbed: tokens of a master (docs/security.md)")
+    add(
+        "--assume-memory",
+        type=float,
+        metavar="MIB",
+        help="GPU memory of jobs that state none; else they do not share",
+    )
     add("--drop-unfit", action="store_true", help="leave out jobs that the cluster can never hold")
     add("--profile", action="store_true", help="simulated: say at the end where the time went")
     add("--dry-run", action="store_true", help="print the first plan and stop")

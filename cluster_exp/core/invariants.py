@@ -9,6 +9,7 @@ from cluster_exp.core.places import Nodes
 from cluster_exp.core.state import JobTable
 from cluster_exp.domain.columns import IntColumn
 from cluster_exp.domain.errors import InvariantError
+from cluster_exp.domain.memory import MemoryRules
 from cluster_exp.domain.plan import GroupColumns, Plan
 from cluster_exp.domain.resources import MAX_GROUP_SIZE, NUM_RESOURCES
 
@@ -67,6 +68,8 @@ def check_plan(policy: str, plan: Plan, wanted: GroupColumns, jobs: JobTable) ->
         _check_turns(policy, plan, wanted)
     if jobs.guessed:
         _check_alone(policy, plan, jobs)
+    if jobs.memory is not None and not wanted.single:
+        _check_memory(policy, plan, jobs, jobs.memory)
 
 
 def _check_alone(policy: str, plan: Plan, jobs: JobTable) -> None:
@@ -81,6 +84,16 @@ def _check_alone(policy: str, plan: Plan, jobs: JobTable) -> None:
             if len(group.jobs) > 1 or shared:
                 job_id = jobs.live[slot].spec.job_id
                 raise InvariantError(f"{policy} lets job {job_id} share GPUs before it was measured: {group}")
+
+
+def _check_memory(policy: str, plan: Plan, jobs: JobTable, memory: MemoryRules) -> None:
+    """Raises InvariantError for a group whose members do not fit into a GPU's memory together."""
+    classes = jobs.int_column("profile_class")
+    for group in plan.groups:
+        profiles = [jobs.profiles[classes[slot]] for slot in group.jobs]
+        if not memory.fit(profiles):
+            needed = sum(profile.memory_mib for profile in profiles)
+            raise InvariantError(f"{policy} plans {needed:g} MiB on GPUs of {memory.gpu_mib:g} MiB: {group}")
 
 
 def _check_turns(policy: str, plan: Plan, wanted: GroupColumns) -> None:

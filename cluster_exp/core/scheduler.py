@@ -40,6 +40,7 @@ from cluster_exp.domain.events import (
     WorkerLost,
 )
 from cluster_exp.domain.job import FINAL, JobSpec, JobStatus
+from cluster_exp.domain.memory import MemoryRules
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.plan import columns_of
 from cluster_exp.domain.policy import Policy
@@ -61,6 +62,7 @@ class Scheduler:
         watch: Watch = NO_WATCH,
         event_cost_s: Callable[[JobSpec], float] = lambda job: 0.0,
         interference: Unwatched | InterferenceWatch = UNWATCHED,
+        memory: MemoryRules | None = None,
     ) -> None:
         """Nothing is there yet.
 
@@ -70,6 +72,7 @@ class Scheduler:
             placement: where groups go.
             watch: told which part of the work begins and ends.
             event_cost_s: seconds that a running job loses at every event, as policies see it (`sim/muri22.py`).
+            memory: which jobs fit on the same GPUs; None = all do.
             interference: learns how fast groups are; `speed` then only counts until it knows better.
         """
         self._interference = interference
@@ -79,7 +82,7 @@ class Scheduler:
         self._watch = watch
         self._nodes = Nodes()
         self._places = Places(self._nodes)
-        self._jobs = JobTable(speed, policy.learns, event_cost_s)
+        self._jobs = JobTable(speed, policy.learns, event_cost_s, memory)
         self._measured = MeasuredProfiles()
         self._allotments = HeldAllotments(self._jobs)
         self._groups: dict[int, RunningGroup] = {}
@@ -140,6 +143,7 @@ class Scheduler:
             allotments=self._allotments,
             ended=jobs.ended,
             changed=frozenset(jobs.changed),
+            memory=jobs.memory,
             guessed=jobs.int_view("guessed"),
         )
 
@@ -173,7 +177,7 @@ class Scheduler:
         kind = kind_of(spec)
         slots = [slot for slot, job in self._jobs.live.items() if kind_of(job.spec) == kind]
         for slot in slots:
-            self._jobs.use_profile(slot, change.profile)
+            self._jobs.use_profile(slot, change.profile, change.peak_mib or 0.0)
         job_ids = tuple(self._jobs.live[slot].spec.job_id for slot in slots)
         return [change.action(event.time_s, spec.profile_key, job_ids)]
 

@@ -14,6 +14,7 @@ from cluster_exp.domain.allotment import Allotment
 from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.errors import InvariantError
 from cluster_exp.domain.job import FINAL, HOLDS_GPUS, TRANSITIONS, JobSpec, JobStatus
+from cluster_exp.domain.memory import MemoryRules
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.snapshot import GATED_COLUMNS, Ended, hidden_column
@@ -56,10 +57,12 @@ class JobTable:
         speed: SpeedModel,
         remembers: bool = True,
         event_cost_s: Callable[[JobSpec], float] = lambda job: 0.0,
+        memory: MemoryRules | None = None,
     ) -> None:
         """Without `remembers`, nothing is kept of jobs that ended."""
         self._speed = speed
         self._event_cost_s = event_cost_s
+        self.memory = memory
         self._remembers = remembers
         self._size = 0
         self._free: list[int] = []
@@ -145,7 +148,8 @@ class JobTable:
         ints["seq"][slot] = self._arrived
         ints["num_gpu"][slot] = spec.num_gpu
         profile = measured or spec.profile
-        ints["profile_class"][slot] = self._class_of(profile, spec.num_gpu)
+        counted = profile if self.memory is None else self.memory.counted(spec, profile)
+        ints["profile_class"][slot] = self._class_of(counted, spec.num_gpu)
         if measured is None and not spec.profiled:
             ints["guessed"][slot] = 1
             self.guessed.add(slot)
@@ -170,9 +174,11 @@ class JobTable:
         self.set_remaining(slot, float(spec.iterations))
         return slot
 
-    def use_profile(self, slot: int, profile: StageProfile) -> None:
-        """From now on a job's columns rest on this profile, which is no guess."""
+    def use_profile(self, slot: int, profile: StageProfile, peak_mib: float = 0.0) -> None:
+        """From now on a job's columns rest on this profile, which is no guess; a peak of 0 was not measured."""
         ints, floats = self._ints, self._floats
+        if self.memory is not None:
+            profile = self.memory.counted(self.live[slot].spec, profile, peak_mib)
         ints["profile_class"][slot] = self._class_of(profile, int(ints["num_gpu"][slot]))
         ints["guessed"][slot] = 0
         self.guessed.discard(slot)

@@ -29,6 +29,7 @@ class StageProfile:
     cpu_s: float  # preprocessing
     gpu_s: float  # forward and backward
     network_s: float  # gradient exchange
+    memory_mib: float = 0.0  # peak per GPU, where that limits who can share; 0 = it does not
 
     @property
     def stages(self) -> tuple[float, float, float, float]:

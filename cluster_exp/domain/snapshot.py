@@ -9,6 +9,7 @@ import numpy as np
 from cluster_exp.domain.allotment import Allotment
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.columns import FloatColumn, IntColumn
+from cluster_exp.domain.memory import MemoryRules
 from cluster_exp.domain.models import SpeedModel, Trial
 from cluster_exp.domain.profile import StageProfile
 
@@ -73,6 +74,7 @@ class Snapshot:
     ended: Sequence[Ended] = ()  # jobs that finished so far, for policies that declare `learns`
     changed: frozenset[int] = frozenset()  # slots whose job arrived, started or left its GPUs since last time
     # By slot, 1 where the job's profile is a guess: it has to be alone on its GPUs until it was measured.
+    memory: MemoryRules | None = None  # which jobs fit on the same GPUs; None = all do
     guessed: IntColumn = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def column(self, name: str) -> FloatColumn:

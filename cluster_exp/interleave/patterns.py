@@ -11,6 +11,7 @@ from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.resources import MAX_GROUP_SIZE
+from cluster_exp.interleave.fitting import WORTHLESS
 
 MOST_ENUMERATED = 16  # kinds of which every multiset is a pattern
 _KEPT = 3  # of more kinds: patterns by kind and size that are extended to larger ones
@@ -44,6 +45,8 @@ def make_patterns(speed: SpeedModel, profiles: Sequence[StageProfile], largest: 
         if size > 1:
             level = _enumerated(len(profiles), size) if kinds.size <= MOST_ENUMERATED else _extended(level, served)
         relative = _relative(speed, profiles, level)
+        can_be = relative.max(axis=1, initial=0.0) > WORTHLESS
+        level, relative = level[can_be], relative[can_be]
         served = relative.sum(axis=1)
         blocks.append(np.pad(level, ((0, 0), (0, MAX_GROUP_SIZE - size)), constant_values=-1))
         speeds.append(np.pad(relative, ((0, 0), (0, MAX_GROUP_SIZE - size))))
@@ -57,7 +60,7 @@ def _enumerated(kinds: int, size: int) -> IntColumn:
 
 def _extended(level: IntColumn, served: FloatColumn) -> IntColumn:
     """Each kind's best patterns with one more kind."""
-    kinds = int(level.max()) + 1
+    kinds = int(level.max(initial=-1)) + 1
     best = np.argsort(-served, kind="stable")
     kept = np.zeros(len(level), dtype=bool)
     for kind in range(kinds):

@@ -146,7 +146,7 @@ def _placed(
         if num_gpu > snapshot.cluster.num_gpu:
             continue
         tenths = GUARANTEED_TENTHS if guaranteed[slot] else OPPORTUNISTIC_TENTHS
-        if snapshot.guessed[slot]:
+        if snapshot.guessed[slot] or _is_large(snapshot, slot):
             found = gpus.unshared(num_gpu)
             if found is None:
                 continue
@@ -168,6 +168,12 @@ def _placed(
         why = "guaranteed" if guaranteed[slot] else "opportunistic"
         groups.append(GroupPlan((slot,), reason=why, allotments=(_allotment(chosen, tenths),)))
     return groups, keeping, guaranteed_run
+
+
+def _is_large(snapshot: Snapshot, slot: int) -> bool:
+    """Whether a job needs more than half of a GPU's memory: two at most share a GPU here."""
+    memory = snapshot.memory
+    return memory is not None and 2 * snapshot.profiles[snapshot.profile_class[slot]].memory_mib > memory.gpu_mib
 
 
 def _first_come(snapshot: Snapshot) -> IntColumn:

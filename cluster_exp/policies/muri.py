@@ -1,6 +1,6 @@
 """Muri (SIGCOMM'22): groups of jobs with the same GPU count, by matching on interleaving efficiency."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from cluster_exp.domain.plan import GroupColumns, GroupRows, Plan
 from cluster_exp.domain.policy import Trait
 from cluster_exp.domain.resources import MAX_GROUP_SIZE
 from cluster_exp.domain.snapshot import Snapshot
+from cluster_exp.interleave.fitting import WORTHLESS
 from cluster_exp.policies.muri_groups import (
     Grouping,
     Groups,
@@ -83,7 +84,9 @@ class Muri:
             shared = self.grouping(table, snapshot.profile_class, buckets, excess, self.group_size)
             groups = joined([*shared, *alone])
             if self.unpack and excess > 0:
-                groups = _unpacked(snapshot, table, groups)
+                groups = _unpacked(snapshot, table, groups, table.slower_than_alone)
+            elif snapshot.memory is not None:
+                groups = _unpacked(snapshot, table, groups, lambda kind: table.gamma(kind) < WORTHLESS)
             groups = groups[_fitting(snapshot, order, groups)]
         else:
             groups = NO_GROUPS
@@ -155,10 +158,10 @@ def _singles(snapshot: Snapshot, table: GroupTable, slots: IntColumn, home: IntC
     return Groups(table.singles(snapshot.profile_class[slots]), members, home)
 
 
-def _unpacked(snapshot: Snapshot, table: GroupTable, groups: Groups) -> Groups:
-    """The groups, and instead of those that are slower than their members one after another, these one by one."""
+def _unpacked(snapshot: Snapshot, table: GroupTable, groups: Groups, too_slow: Callable[[int], bool]) -> Groups:
+    """The groups, and instead of those of a kind that is too slow, their members one by one."""
     kinds, local, _ = present_kinds(groups.kind)
-    slow = np.array([len(table.kinds[kind]) > 1 and table.slower_than_alone(kind) for kind in kinds.tolist()])[local]
+    slow = np.array([len(table.kinds[kind]) > 1 and too_slow(kind) for kind in kinds.tolist()])[local]
     if not slow.any():
         return groups
     parts = np.where(slow, groups.size, 1)

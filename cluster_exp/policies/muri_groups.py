@@ -13,6 +13,7 @@ from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.resources import NUM_RESOURCES
 from cluster_exp.interleave.class_matching import ClassMatcher
 from cluster_exp.interleave.efficiency import efficiency
+from cluster_exp.interleave.fitting import WORTHLESS
 from cluster_exp.interleave.large_matching import bounded_matching
 from cluster_exp.policies.pairing import WIDTH, Pairing, merge
 
@@ -147,10 +148,11 @@ class GroupTable:
             return self._nearly_matched([kinds[i] for i in by_members], counts, by_members, group_size)
         sizes = [len(self.kinds[kinds[i]]) for i in by_members]
         weights = {
-            (a, b): self.gamma(self.merged(kinds[by_members[a]], kinds[by_members[b]]))
+            (a, b): gamma
             for b in range(len(kinds))
             for a in range(b + 1)
             if sizes[a] + sizes[b] <= group_size
+            and (gamma := self.gamma(self.merged(kinds[by_members[a]], kinds[by_members[b]]))) > WORTHLESS
         }
         pairs = self._matcher.match([counts[i] for i in by_members], weights)
         return {(by_members[a], by_members[b]): number for (a, b), number in pairs.items()}
@@ -181,6 +183,7 @@ class GroupTable:
             both.sort(axis=1)
             cycle_s = self.speed.cycles_s(self.profiles, both, self.turns)
             found[a, b] = found[b, a] = busy_s[both].sum(axis=1) / (NUM_RESOURCES * cycle_s)
+        found[found < WORTHLESS] = 0.0
         return found
 
     def _profiles(self, kind: int) -> tuple[StageProfile, ...]:

@@ -10,10 +10,12 @@ from cluster_exp.core.scheduler import Scheduler
 from cluster_exp.core.watch import NO_WATCH, Watch
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.job import JobSpec
+from cluster_exp.domain.memory import MemoryRules
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.domain.policy import Policy, Trait, traits_of
 from cluster_exp.domain.snapshot import PROGRESS_COLUMNS
 from cluster_exp.interleave.contention import CONTENTIONS, MURI22_CONTENTION, NO_CONTENTION
+from cluster_exp.interleave.fitting import FittingSpeed
 from cluster_exp.interleave.pairwise import Drawn, PairwiseSpeed
 from cluster_exp.interleave.speed import make_speed
 from cluster_exp.sim.engine import Engine, OnProgress, SimulationResult
@@ -37,6 +39,7 @@ class SimulationOptions:
     cost_model: str = "physical"
     speed_model: str | None = None  # None = rates for a policy that plans rates, else lockstep
     contention: str = "none"  # what the scheduler believes: a name of CONTENTIONS, `learned`, or `drawn:SEED`
+    memory: MemoryRules | None = None  # which jobs fit on the same GPUs; None = all do
     true_contention: str | None = None  # what the simulated cluster does; None = what is believed, or its prior
     placement: str | None = None
     interval_s: float = 0.0  # seconds between plans; 0 = at every event
@@ -81,12 +84,16 @@ def make_scheduler(policy: Policy, options: SimulationOptions, cost: CostModel, 
     learns: Unwatched | InterferenceWatch = UNWATCHED
     name = speed_model_of(policy, options)
     if options.contention == LEARNED:
-        learns = InterferenceWatch(make_speed(name, NO_CONTENTION.name), PRIOR, name == "lockstep")
+        turns = make_speed(name, NO_CONTENTION.name)
+        fitting = turns if options.memory is None else FittingSpeed(turns, options.memory)
+        learns = InterferenceWatch(fitting, PRIOR, name == "lockstep")
         speed = learns.speed
     elif options.true_contention is not None:
         speed = believed_speed(name, options.contention)
+    if options.memory is not None:
+        speed = FittingSpeed(speed, options.memory)
     placement = PLACEMENTS[options.placement or cost.placement]
-    return Scheduler(policy, speed, placement, watch, cost.event_cost_s, learns)
+    return Scheduler(policy, speed, placement, watch, cost.event_cost_s, learns, options.memory)
 
 
 def simulate(
