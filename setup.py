@@ -16,6 +16,7 @@ COMPILED = (
     "cluster_exp/core/pool.py",
     "cluster_exp/core/placer.py",
     "cluster_exp/interleave/simplex.py",
+    "cluster_exp/interleave/turn_rates.py",
     "cluster_exp/policies/pairing.py",
     "cluster_exp/policies/weave_groups.py",
     "cluster_exp/policies/weave_search.py",

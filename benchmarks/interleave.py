@@ -2,8 +2,8 @@
 
 Emulated trainers hold each stage for its time, so what differs from the prediction is what turns cost. Combinations
 of two to four of the shipped profiles are drawn from a seed, scaled to a cycle of a quarter of a second, and run in
-lockstep and at rates; `--fours` runs every four of the eight 1-GPU profiles instead. Real workloads run alone, side by
-side without turns, and in turns.
+lockstep and at rates; `--fours` runs every four of the eight 1-GPU profiles instead. Real workloads run alone,
+side by side without turns, and in turns.
 
     python benchmarks/interleave.py                            # ten combinations, about three minutes
     python benchmarks/interleave.py --combinations 200         # an hour

@@ -10,7 +10,7 @@ from cluster_exp.domain.models import GroupSpeed, Order, SpeedModel
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.interleave.contention import CONTENTIONS, NO_CONTENTION, Contention
 from cluster_exp.interleave.cycle import lockstep_cycle_s, lockstep_cycles_s, orders
-from cluster_exp.interleave.rates import raise_many, raise_rates
+from cluster_exp.interleave.turn_rates import turn_rates
 
 _GroupKey = tuple[tuple[StageProfile, ...], Order]
 _TurnsKey = tuple[tuple[StageProfile, ...], tuple[int, ...]]
@@ -69,24 +69,24 @@ class LockstepSpeed:
 
 @dataclass
 class RatesSpeed:
-    """Members advance at rates of their own, as far as every resource has capacity.
+    """Members advance at rates of their own, as work-conserving turns let them (`interleave/turn_rates.py`).
 
-    They start from the lockstep cycle's rate and are raised in the order of time alone per second of stages, so
-    that the member that uses the resources least goes first.
+    Contention makes every iteration longer by the factor of the group's size.
     """
 
     contention: Contention = NO_CONTENTION
     _lockstep: LockstepSpeed = field(default_factory=LockstepSpeed, repr=False)
+    _known: dict[tuple[StageProfile, ...], tuple[float, ...]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._lockstep = LockstepSpeed(self.contention)
 
     def alone_s(self, profile: StageProfile) -> float:
-        """Seconds per iteration alone: the profile's own."""
+        """Seconds per iteration of a job that has its GPUs to itself: the profile's own."""
         return profile.iteration_s
 
     def group(self, profiles: Sequence[StageProfile], order: Order = Order.BEST) -> GroupSpeed:
-        """Speed from the best (or worst) of the distinct lockstep orders."""
+        """Rates, with the offsets and the cycle of the best (or worst) of the distinct lockstep orders."""
         return self.evaluate(profiles, self._lockstep.group(profiles, order).offsets)
 
     def cycles_s(
@@ -97,27 +97,23 @@ class RatesSpeed:
 
     def iterations_s(self, profiles: Sequence[StageProfile], members: IntColumn) -> FloatColumn:
         """Seconds per iteration of each member of many groups."""
-        cycles_s, size = self.cycles_s(profiles, members), members.shape[1]
-        if size == 1:
-            return in_lockstep(cycles_s, members)
         stages = np.array([profile.stages for profile in profiles])[members]
         iteration_s = np.array([profile.iteration_s for profile in profiles])[members]
-        busy_s = np.array([profile.busy_s for profile in profiles])[members]
-        eager = np.argsort(busy_s / iteration_s, axis=1, kind="stable")
-        return 1.0 / raise_many(stages, iteration_s, 1.0 / cycles_s, 1.0 / self.contention.factor(size), eager)
+        size = members.shape[1]
+        return iteration_s if size == 1 else self.contention.factor(size) / turn_rates(stages, iteration_s)
 
     def evaluate(self, profiles: Sequence[StageProfile], offsets: Sequence[int]) -> GroupSpeed:
-        """Speed from the given order."""
+        """Rates; turns that are taken as they are free have no order that would matter."""
         lockstep = self._lockstep.evaluate(profiles, offsets)
         if len(profiles) == 1:
             return lockstep
-        eager = sorted(
-            range(len(profiles)),
-            key=lambda i: profiles[i].busy_s / profiles[i].iteration_s,
-        )
-        capacity = 1.0 / self.contention.factor(len(profiles))
-        rates = raise_rates(profiles, 1.0 / lockstep.cycle_s, capacity, eager)
-        return GroupSpeed(lockstep.cycle_s, lockstep.offsets, tuple(1.0 / rate for rate in rates))
+        key = tuple(profiles)
+        if key not in self._known:
+            if len(self._known) >= _MOST_CYCLES:
+                self._known.clear()
+            found = self.iterations_s(profiles, np.arange(len(profiles))[np.newaxis])[0]
+            self._known[key] = tuple(float(seconds) for seconds in found)
+        return GroupSpeed(lockstep.cycle_s, lockstep.offsets, self._known[key])
 
 
 def in_lockstep(cycles_s: FloatColumn, members: IntColumn) -> FloatColumn:

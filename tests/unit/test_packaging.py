@@ -75,5 +75,5 @@ def test_what_does_not_compile_is_left_out(monkeypatch):
     monkeypatch.setattr(setuptools, "setup", lambda **arguments: given.update(arguments))
     monkeypatch.chdir(ROOT)
     runpy.run_path("setup.py")
-    assert len(given["ext_modules"]) == 6
+    assert len(given["ext_modules"]) == 7
     assert all(module.optional for module in given["ext_modules"])

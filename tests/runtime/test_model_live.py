@@ -1,0 +1,36 @@
+"""What turns give against what is predicted: ten combinations of benchmarks/interleave.py."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "interleave.py"
+ATTEMPTS = 3  # rates are those of an idle machine
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    spec = importlib.util.spec_from_file_location("benchmark_interleave", BENCHMARK)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.WINDOW_S = 2.5
+    return module
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_rates_and_lockstep_cycles_are_within_5_percent_of_the_prediction(benchmark, tmp_path, number):
+    *_, (models, profiles) = benchmark.combinations(number + 1, 2022, False)
+    bench, seen = benchmark.Bench(tmp_path), []
+    try:
+        for _ in range(ATTEMPTS):
+            found = benchmark.compared(bench, profiles)
+            seen.append({name: share for name, (_, share) in found.items()})
+            if all(abs(share - 1) <= benchmark.WITHIN for share in seen[-1].values()):
+                return
+    finally:
+        bench.close()
+    pytest.fail(f"{models}: measured over predicted {seen}")
