@@ -255,10 +255,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _real(folder: Path, size: str, device: str) -> Callable[[str], Program]:
     """Makes the data, and returns what makes a workload's command."""
-    from workloads import data
-
-    data.main(["make", "images", "--out", str(folder / "images"), "--size", "64", "--classes", "4"])
-    data.main(["make", "text", "--out", str(folder / "text"), "--size", "200"])
+    make = [sys.executable, "-m", "workloads.data", "make"]
+    for kind, size_ in (("images", ["--size", "64", "--classes", "4"]), ("text", ["--size", "200"])):
+        made = [*make, kind, "--out", str(folder / kind), *size_]
+        subprocess.run(made, env={**os.environ, **package_path()}, check=True, stdout=subprocess.DEVNULL)
     vision, language = ("vgg16", "vgg19", "resnet18", "shufflenet_v2_x1_0"), ("bert", "gpt2")
 
     def command(name: str) -> Program:

@@ -59,13 +59,12 @@ def expected_left_s(served_s: FloatColumn, lengths: FloatColumn, masses: FloatCo
     mass_sum = np.concatenate([[0.0], np.cumsum(masses)])
     work_sum = np.concatenate([[0.0], np.cumsum(masses * lengths)])
     distinct, place = np.unique(served_s, return_inverse=True)
-    left: FloatColumn = np.maximum(distinct, 1.0)
-    for i, served in enumerate(distinct.tolist()):
-        first = int(np.searchsorted(lengths, served, side="right"))
-        if first == lengths.size:
-            continue
-        done = mass_sum[first + 1 :] - mass_sum[first]
-        rest = mass_sum[-1] - mass_sum[first + 1 :]
-        spent = work_sum[first + 1 :] - work_sum[first] - done * served + rest * (lengths[first:] - served)
-        left[i] = float(np.min(spent / np.maximum(done, 1e-12)))
+    first = np.searchsorted(lengths, distinct, side="right")  # shortest possible length of each
+    done = mass_sum[1:] - mass_sum[first, np.newaxis]
+    rest = mass_sum[-1] - mass_sum[1:]
+    spent = work_sum[1:] - work_sum[first, np.newaxis] - done * distinct[:, np.newaxis]
+    spent += rest * (lengths - distinct[:, np.newaxis])
+    possible = np.arange(lengths.size) >= first[:, np.newaxis]
+    ratio = np.where(possible, spent / np.maximum(done, 1e-12), np.inf)
+    left: FloatColumn = np.where(first < lengths.size, ratio.min(axis=1), np.maximum(distinct, 1.0))
     return left[place]
