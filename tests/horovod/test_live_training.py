@@ -24,7 +24,7 @@ __all__ = ["images", "settings_of_torch", "text"]
 
 pytestmark = [pytest.mark.live, pytest.mark.horovod]
 FAMILIES = ("resnet18", "gpt2", "a2c", "dqn")
-ITERATIONS = 150
+ITERATIONS = 100
 
 
 def live(folder: Path, jobs, plans: Scheduler, *, gpus=1, interval_s=0.0, comm="horovod", **hooks) -> Memory:
