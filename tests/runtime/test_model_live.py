@@ -17,7 +17,7 @@ def benchmark():
     spec = importlib.util.spec_from_file_location("benchmark_interleave", BENCHMARK)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.WINDOW_S = 2.5
+    module.WINDOW_S = 2.0
     return module
 
 
@@ -31,7 +31,7 @@ def test_rates_and_lockstep_cycles_are_within_5_percent_of_the_prediction(benchm
     *_, (models, profiles) = benchmark.combinations(number + 1, 2022, False)
     bench, seen = benchmark.Bench(tmp_path), []
     try:
-        for _ in range(ATTEMPTS):
+        for _ in range(1 if number == 5 else ATTEMPTS):
             found = benchmark.compared(bench, profiles)
             seen.append({name: share for name, (_, share) in found.items()})
             if all(abs(share - 1) <= benchmark.WITHIN for share in seen[-1].values()):
