@@ -22,8 +22,8 @@ def benchmark():
 
 
 # gpt2/8, a2c/1 and bert/32 want the whole GPU together: who is next there hangs on fractions of a millisecond, and
-# gpt2 gets 0.82 of its rate (docs/benchmarks.md).
-SATURATED = pytest.mark.xfail(reason="the GPU is wanted without a gap: a late turn is a lost one")
+# in some runs gpt2 gets 0.82 of its rate (docs/benchmarks.md).
+SATURATED = pytest.mark.xfail(strict=False, reason="the GPU is wanted without a gap: a late turn is a lost one")
 
 
 @pytest.mark.parametrize("number", [*range(5), pytest.param(5, marks=SATURATED), *range(6, 10)])
