@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from cluster_exp.domain.columns import FloatColumn, IntColumn
 from cluster_exp.domain.models import GroupSpeed, Order, SpeedModel
 from cluster_exp.domain.profile import StageProfile
-from cluster_exp.interleave.contention import Contention
 from cluster_exp.interleave.interference import Effects
 
 
@@ -70,17 +69,6 @@ class PairwiseSpeed:
             iteration_s = tuple(seconds * factor for seconds, factor in zip(speed.iteration_s, own, strict=True))
             self._known[key] = GroupSpeed(speed.cycle_s * most, speed.offsets, iteration_s)
         return self._known[key]
-
-
-@dataclass(frozen=True)
-class BySize:
-    """One factor for all groups of a size."""
-
-    contention: Contention
-
-    def of(self, profiles: Sequence[StageProfile], members: IntColumn) -> FloatColumn:
-        """The size's factor for everybody."""
-        return np.full(members.shape, self.contention.factor(members.shape[1]))
 
 
 @dataclass(frozen=True)

@@ -200,9 +200,7 @@ def weave_s(
     stay: float = 0.005,
 ) -> Weave:
     """The policy `weave-s`: durations known."""
-    reads = frozenset({"remaining_s", "event_cost_s"})
-    largest = min(int(group), MAX_GROUP_SIZE)
-    return Weave(name, known_left_s, reads, False, prices, int(search), largest, stay)
+    return Weave(name, known_left_s, _reads("remaining_s"), False, prices, int(search), _largest(group), stay)
 
 
 def weave_l(
@@ -214,7 +212,13 @@ def weave_l(
     history: tuple[Ended, ...] = (),
 ) -> Weave:
     """The policy `weave-l`: durations unknown, learnt from jobs that ended in this run and from a history."""
-    reads = frozenset({"served_s", "event_cost_s"})
     left = partial(learnt_left_s, history=history)
-    largest = min(int(group), MAX_GROUP_SIZE)
-    return Weave(name, left, reads, True, prices, int(search), largest, stay)
+    return Weave(name, left, _reads("served_s"), True, prices, int(search), _largest(group), stay)
+
+
+def _reads(length: str) -> frozenset[str]:
+    return frozenset({length, "event_cost_s"})
+
+
+def _largest(group: float) -> int:
+    return min(int(group), MAX_GROUP_SIZE)

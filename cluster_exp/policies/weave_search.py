@@ -187,7 +187,7 @@ class Search:
             width = self.store.width_of[best]
             for i in range(_WIDTH):
                 self.store.saved[i] = self.store.group[best * _WIDTH + i]
-            count, worth = self._collect(best_set, 0), 0.0
+            count = self._collect(best_set, 0)
             worth = self.store.hand_worth(width, count)
             self.store.rewrite(best, count, worth)
             count = self._collect(best_set, 1)

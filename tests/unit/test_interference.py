@@ -9,7 +9,7 @@ import pytest
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.interleave.contention import MURI22_CONTENTION, NO_CONTENTION
 from cluster_exp.interleave.interference import Interference, as_seen, as_slowdown
-from cluster_exp.interleave.pairwise import BySize, Drawn, Learnt, PairwiseSpeed
+from cluster_exp.interleave.pairwise import Drawn, Learnt, PairwiseSpeed
 from cluster_exp.interleave.speed import LockstepSpeed, RatesSpeed
 
 KINDS = 6
@@ -100,12 +100,17 @@ def test_its_state_comes_back_from_json():
 
 
 @pytest.mark.parametrize("lockstep", [True, False])
-def test_one_factor_by_size_is_the_contention_of_before(lockstep):
-    turns = LockstepSpeed() if lockstep else RatesSpeed()
-    speed = PairwiseSpeed(turns, BySize(MURI22_CONTENTION), lockstep)
-    before = LockstepSpeed(MURI22_CONTENTION)
+def test_where_nothing_was_learnt_the_contention_is_that_of_before(lockstep):
+    turns, before = (
+        (LockstepSpeed(), LockstepSpeed(MURI22_CONTENTION))
+        if lockstep
+        else (RatesSpeed(), RatesSpeed(MURI22_CONTENTION))
+    )
+    speed = PairwiseSpeed(turns, Learnt(Interference(MURI22_CONTENTION).effects(0), {}), lockstep)
     for size in (1, 2, 3, 4):
-        assert speed.group(PROFILES[:size]).cycle_s == pytest.approx(before.group(PROFILES[:size]).cycle_s)
+        ours, theirs = speed.group(PROFILES[:size]), before.group(PROFILES[:size])
+        assert ours.cycle_s == pytest.approx(theirs.cycle_s)
+        assert ours.iteration_s == pytest.approx(theirs.iteration_s)
 
 
 @pytest.mark.parametrize("lockstep", [True, False])
