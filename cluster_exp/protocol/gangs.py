@@ -7,6 +7,8 @@ from cluster_exp.domain.events import Event, JobFailed, JobFinished, JobPreempte
 from cluster_exp.protocol.messages import FINAL_REPORTS, PreemptOrder, ReportKind, TrainerReport
 from cluster_exp.protocol.retries import Retries
 
+_PASSING = frozenset({ReportKind.PROGRESS, ReportKind.MEASURED})  # what they say is said again
+
 
 @dataclass(slots=True)
 class Gang:
@@ -14,6 +16,7 @@ class Gang:
 
     generation: int
     iterations: int
+    real: bool  # its trainers are programs, which have checkpoints
     done: dict[int, int]  # by node
     saved: dict[int, int]  # of the newest checkpoint, by node
     starting: set[int]  # nodes that have not reported a start
@@ -38,6 +41,8 @@ class Outcome:
 
     events: list[Event] = field(default_factory=list)
     orders: list[tuple[int, PreemptOrder]] = field(default_factory=list)  # (node id, order)
+    kept: list[TrainerReport] = field(default_factory=list)  # reports that changed more than progress
+    stale: list[TrainerReport] = field(default_factory=list)  # reports of launches that count no longer
 
 
 class Gangs:
@@ -54,6 +59,7 @@ class Gangs:
         self._gangs[action.job.job_id] = Gang(
             action.generation,
             action.job.iterations,
+            bool(action.job.command),
             dict.fromkeys(nodes, iterations_done),
             dict.fromkeys(nodes, iterations_done),
             set(nodes),
@@ -72,17 +78,40 @@ class Gangs:
         """Forgets a job that is over."""
         self._retries.forget(job_id)
 
+    def present(self, job_id: str) -> Gang | None:
+        """The launch of a job whose parts have not all left."""
+        return self._gangs.get(job_id)
+
+    def runs(self, job_id: str, generation: int) -> bool:
+        """Whether some part of this launch has not left."""
+        gang = self._gangs.get(job_id)
+        return gang is not None and gang.generation == generation
+
+    @property
+    def keys(self) -> list[tuple[str, int]]:
+        """Job and generation of every launch with a part that has not left."""
+        return [(job_id, gang.generation) for job_id, gang in self._gangs.items()]
+
     def report(self, node: int, reports: tuple[TrainerReport, ...], now_s: float) -> Outcome:
-        """What a node's reports mean; reports of strangers and of earlier launches mean nothing."""
+        """What a node's reports mean; those of strangers and of earlier launches mean nothing.
+
+        A trainer that runs although its launch counts no longer is told to stop.
+        """
         outcome = Outcome()
         progressed: dict[str, float] = {}
         for report in reports:
             gang = self._gangs.get(report.job_id)
             if gang is None or gang.generation != report.generation or node not in gang.present:
+                outcome.stale.append(report)
+                if report.kind not in FINAL_REPORTS:
+                    outcome.orders.append((node, PreemptOrder(report.job_id, report.generation)))
                 continue
+            saved = gang.saved[node]
             gang.done[node] = max(gang.done[node], min(report.iterations_done, gang.iterations))
-            gang.saved[node] = max(gang.saved[node], min(report.saved, gang.done[node]))
+            gang.saved[node] = max(saved, min(report.saved, gang.done[node]))
             progressed[report.job_id] = float(gang.remaining)
+            if report.kind not in _PASSING or (gang.real and gang.saved[node] > saved):
+                outcome.kept.append(report)
             if report.kind is ReportKind.STARTED and node in gang.starting:
                 gang.starting.discard(node)
                 if not gang.starting:

@@ -140,6 +140,11 @@ class LaunchOrder:
     turns_address: str  # host:port of the turn server that arbitrates
     endpoint: Endpoint | None = None  # where the ranks of several nodes meet; None = this node opens it, if need be
 
+    @property
+    def needs_meeting(self) -> bool:
+        """Whether the ranks of this launch have to find each other."""
+        return bool(self.job.command) and self.job.num_gpu > 1
+
 
 @dataclass(frozen=True, slots=True)
 class PreemptOrder:

@@ -15,6 +15,7 @@ class Member:
     registration: Registration
     heard_s: float  # wall time of its last word
     taken: int = 0  # highest batch that was taken
+    resumed: bool = False  # batches after `taken` may have been taken by the master that was there before
 
 
 class Roster:
@@ -78,12 +79,25 @@ class Roster:
         member.heard_s = now_s
         if batch.sequence <= member.taken:
             return node, False
-        if batch.sequence != member.taken + 1:
+        if batch.sequence != member.taken + 1 and not member.resumed:
             raise _precondition(
                 f"node {batch.node} sent batch {batch.sequence}, number {member.taken + 1} is the next"
             )
         member.taken = batch.sequence
+        member.resumed = False
         return node, True
+
+    def resume(self, offer: Registration, now_s: float) -> int:
+        """Takes back a worker that had registered with the master that was there before; returns its node's id.
+
+        Raises:
+            Refused: the node is a stranger.
+        """
+        node = self._ids.get(offer.node)
+        if node is None:
+            raise _precondition(f"node {offer.node} is not in the cluster")
+        self._members[node] = Member(node, offer, now_s, resumed=True)
+        return node
 
     def lapsed(self, now_s: float) -> list[int]:
         """Nodes whose worker has been silent for longer than its lease."""

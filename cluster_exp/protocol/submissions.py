@@ -1,6 +1,7 @@
 """Submissions that were taken, so that a repeated one changes nothing. No I/O."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from cluster_exp.domain.job import JobSpec
 from cluster_exp.protocol.refusal import RefusalKind, Refused
@@ -28,8 +29,8 @@ class Submissions:
             raise Refused(RefusalKind.TAKEN, f"request {request_id} came before with other jobs")
         return taken_s
 
-    def add(self, request_id: str, jobs: tuple[JobSpec, ...], now_s: float) -> None:
+    def add(self, request_id: str, job_ids: Iterable[str], now_s: float) -> None:
         """Remembers a submission, and forgets the oldest when there are too many."""
-        self._taken[request_id] = (frozenset(job.job_id for job in jobs), now_s)
+        self._taken[request_id] = (frozenset(job_ids), now_s)
         if len(self._taken) > self._remembered:
             self._taken.popitem(last=False)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -21,11 +21,12 @@ from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.events import Event, Progressed
 
 FORMAT_VERSION = 1
-_EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
+EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 _ACTIONS: dict[str, type[Action]] = {kind.__name__: kind for kind in get_args(Action)}
 _NOT_STATED = ("gpu_memory_mib", "memory_gib", "num_cpu")  # NaN in the records, null in the file
 _BUFFER_BYTES = 1 << 16
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 class Detail(Enum):
@@ -125,7 +126,7 @@ def _entries(path: Path, lines: Sequence[bytes]) -> Iterator[Entry]:
                 raise InputError(f"event {number} lacks {missing} of its actions before this line", where=where)
             if event is not None:
                 yield Entry(number, event, tuple(actions))
-            event, actions = _record(fields, "event", _EVENTS, where), []
+            event, actions = _record(fields, "event", EVENTS, where), []
             number, missing = _count(fields, "n", where), _count(fields, "actions", where)
         elif "action" in fields and missing and fields.get("n") == number:
             actions.append(_record(fields, "action", _ACTIONS, where))
@@ -136,6 +137,19 @@ def _entries(path: Path, lines: Sequence[bytes]) -> Iterator[Entry]:
         _log.warning("%s: the last event, %d, lacks %d of its actions and is left out", path, number, missing)
     elif event is not None:
         yield Entry(number, event, tuple(actions))
+
+
+def encode_record(record: Any) -> bytes:
+    """An event, or another record of plain fields, as JSON; numbers have full precision."""
+    return msgspec.json.encode(record)
+
+
+def decode_record(data: bytes, kind: type[_T], where: str) -> _T:
+    """The record that `encode_record` wrote. Raises InputError, naming `where`, when it is none of this kind."""
+    try:
+        return msgspec.convert(_with_nan(json.loads(data)), kind)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise InputError(f"is no {kind.__name__}: {error}", where=where) from None
 
 
 def _count(fields: Mapping[str, Any], key: str, where: str) -> int:

@@ -20,7 +20,7 @@ from cluster_exp.protocol.messages import (
     Welcome,
 )
 from cluster_exp.protocol.refusal import RefusalKind, Refused
-from cluster_exp.runtime.commands import TrainerPlace, command_for, needs_meeting, places_of_job
+from cluster_exp.runtime.commands import TrainerPlace, command_for, places_of_job
 from cluster_exp.runtime.launchers import JobLauncher, LaunchKey
 from cluster_exp.runtime.rendezvous import Rendezvous, open_rendezvous
 from cluster_exp.runtime.trainers import Trainers
@@ -186,7 +186,7 @@ class NodeAgent:
 
     def _open_meeting(self, order: LaunchOrder, place: TrainerPlace, comm: str) -> Endpoint | None:
         """Opens the place where the ranks of a launch meet, if they need one."""
-        if not needs_meeting(order):
+        if not order.needs_meeting:
             return None
         if place.share != 0:
             raise Refused(RefusalKind.INVALID, f"job {order.job.job_id}: it is not said where its ranks meet")

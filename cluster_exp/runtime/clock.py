@@ -19,9 +19,9 @@ class ScaledClock:
         """Simulated seconds since the start."""
         return (self._monotonic() - self._start_s) * self.time_scale
 
-    def restart(self) -> None:
-        """Makes now the start."""
-        self._start_s = self._monotonic()
+    def restart(self, now_s: float = 0.0) -> None:
+        """Makes `now_s`, in simulated seconds, the present."""
+        self._start_s = self._monotonic() - now_s / self.time_scale
 
     def wall_s(self, simulated_s: float) -> float:
         """Wall seconds that a span of simulated seconds takes."""

@@ -48,11 +48,6 @@ def places_of_job(order: LaunchOrder) -> tuple[RankPlace, ...]:
     return rank_places([(str(share.node), len(share.gpus)) for share in order.shares])
 
 
-def needs_meeting(order: LaunchOrder) -> bool:
-    """Whether the ranks of a launch have to find each other."""
-    return bool(order.job.command) and order.job.num_gpu > 1
-
-
 def command_for(order: LaunchOrder, place: TrainerPlace, welcome: Welcome, endpoint: Endpoint | None) -> Command:
     """What starts a node's part of a job: one emulated trainer, or a rank for each of its GPUs.
 

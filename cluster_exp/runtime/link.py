@@ -4,12 +4,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import grpc
 import grpc.aio
 
-from cluster_exp.protocol.messages import Endpoint, LaunchOrder, Order
+from cluster_exp.protocol.messages import LaunchOrder, Order, Registration
+from cluster_exp.protocol.outgoing import Delivery
 from cluster_exp.runtime import codec
 from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.rpc import worker_pb2 as rpc
@@ -33,72 +34,34 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Where a link reports what did not work."""
+    """Whom a link tells how it fares."""
 
     refused: Callable[[Order, str], None]  # the worker will not carry out this order
     silent: Callable[[str], None]  # the worker does not answer
-
-
-@dataclass(slots=True)
-class Delivery:
-    """An order on its way to a worker."""
-
-    over: asyncio.Event = field(default_factory=asyncio.Event)  # set when the worker has it, or never will
-    endpoint: Endpoint | None = None  # where the ranks of a launch meet, if its worker opened it
-
-
-NOTHING = Delivery()
-NOTHING.over.set()
-
-
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    order: Order
-    after: Sequence[Delivery]  # send it only when these are over
-    meeting: Delivery | None  # the launch whose meeting place this order has to name
-    delivery: Delivery = field(default_factory=Delivery)
-
-    @property
-    def ready(self) -> bool:
-        return all(delivery.over.is_set() for delivery in self.after)
-
-    @property
-    def lost(self) -> bool:
-        """Whether it waited for a meeting place that was not opened."""
-        return self.meeting is not None and self.meeting.endpoint is None
-
-    @property
-    def whole(self) -> Order:
-        """The order as it is sent."""
-        if self.meeting is not None and isinstance(self.order, LaunchOrder):
-            return replace(self.order, endpoint=self.meeting.endpoint)
-        return self.order
+    over: Callable[[Delivery], None]  # an order is with its worker, or never will be
+    waits: Callable[["WorkerLink"], None]  # it wants a `wake` when some order is over
 
 
 class WorkerLink:
     """A channel to one worker and the orders that wait to be sent over it; those that wait together go together."""
 
-    def __init__(self, name: str, address: str, trouble: Trouble, access: Access | None = None) -> None:
-        self._name = name
+    def __init__(self, registration: Registration, trouble: Trouble, access: Access | None = None) -> None:
+        self._name = registration.node
         self._trouble = trouble
-        self._channel = open_channel(address, access, Role.ADMIN)
+        self._channel = open_channel(registration.worker_address, access, Role.ADMIN)
         self._stub = WorkerServiceStub(self._channel)
-        self._queue: deque[_Queued] = deque()
+        self._queue: deque[Delivery] = deque()
         self._filled = asyncio.Event()
-        self._task = asyncio.create_task(self._run(), name=f"orders to {name}")
+        self._task = asyncio.create_task(self._run(), name=f"orders to {self._name}")
 
-    def send(self, order: Order, after: Sequence[Delivery] = (), meeting: Delivery | None = None) -> Delivery:
-        """Queues an order behind the earlier ones.
-
-        Args:
-            order: what the worker is to do.
-            after: orders to other workers that have to be over before.
-            meeting: the launch of the same job on another node, whose answer says where the ranks meet.
-        """
-        queued = _Queued(order, (*after, meeting) if meeting else after, meeting)
-        self._queue.append(queued)
+    def send(self, delivery: Delivery) -> None:
+        """Queues an order behind the earlier ones."""
+        self._queue.append(delivery)
         self._filled.set()
-        return queued.delivery
+
+    def wake(self) -> None:
+        """Looks again whether the next order may be sent."""
+        self._filled.set()
 
     async def shutdown(self, reason: str, deadline_s: float = DEADLINE_S) -> bool:
         """Tells the worker to stop its trainers and leave; returns whether it heard."""
@@ -114,17 +77,18 @@ class WorkerLink:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         for queued in self._queue:
-            queued.delivery.over.set()
+            self._trouble.over(queued)
         await self._channel.close(None)
 
     async def _run(self) -> None:
         while True:
-            while not self._queue:
+            ready = self._take_ready()
+            if not ready:
+                if self._queue:
+                    self._trouble.waits(self)
                 self._filled.clear()
                 await self._filled.wait()
-            for delivery in self._queue[0].after:
-                await delivery.over.wait()
-            ready = self._take_ready()
+                continue
             try:
                 for queued in ready:
                     if queued.lost:
@@ -132,19 +96,17 @@ class WorkerLink:
                 await self._deliver([queued for queued in ready if not queued.lost])
             finally:
                 for queued in ready:
-                    queued.delivery.over.set()
+                    self._trouble.over(queued)
 
-    def _take_ready(self) -> list[_Queued]:
+    def _take_ready(self) -> list[Delivery]:
         """The orders up to the first that has to wait for another worker."""
-        ready: list[_Queued] = []
-        while self._queue and len(ready) < _MAX_TOGETHER:
-            if not self._queue[0].ready:
-                break
+        ready: list[Delivery] = []
+        while self._queue and len(ready) < _MAX_TOGETHER and self._queue[0].ready:
             ready.append(self._queue.popleft())
         return ready
 
-    async def _deliver(self, queued: Sequence[_Queued]) -> None:
-        orders = [entry.whole for entry in queued]
+    async def _deliver(self, queued: Sequence[Delivery]) -> None:
+        orders = [_whole(entry) for entry in queued]
         if not orders:
             return
         request = codec.orders_to(orders)
@@ -166,7 +128,7 @@ class WorkerLink:
             wait_s *= 2
         self._trouble.silent(f"no answer to {_ATTEMPTS} calls: {reason}")
 
-    def _note(self, reply: rpc.OrdersReply, queued: Sequence[_Queued]) -> None:
+    def _note(self, reply: rpc.OrdersReply, queued: Sequence[Delivery]) -> None:
         """Takes a worker's answer to its orders."""
         for refusal in reply.refused:
             if refusal.order < len(queued):
@@ -174,6 +136,13 @@ class WorkerLink:
         for opened in reply.opened:
             if opened.order < len(queued):
                 try:
-                    queued[opened.order].delivery.endpoint = codec.endpoint_from(opened.endpoint)
+                    queued[opened.order].endpoint = codec.endpoint_from(opened.endpoint)
                 except FieldError as error:
                     _log.warning("node=%s %s", self._name, error)
+
+
+def _whole(delivery: Delivery) -> Order:
+    """An order as it is sent: with the meeting place that it has to name."""
+    if delivery.meeting is not None and isinstance(delivery.order, LaunchOrder):
+        return replace(delivery.order, endpoint=delivery.meeting.endpoint)
+    return delivery.order

@@ -26,6 +26,7 @@ class MasterConfig:
     retries: int = 0  # how often a job that fails is started again from its checkpoint
     limits: Limits = DEFAULT_LIMITS
     access: Access | None = None  # TLS and tokens; None = loopback only
+    drain_s: float = 40.0  # wall time in which trainers have to leave when the run is told to end in peace
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
 """Orders on their way to a worker: which go together, and what becomes of those that it refuses."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from itertools import chain
 
 import grpc
 import grpc.aio
 
-from cluster_exp.protocol.messages import Order, PreemptOrder
+from cluster_exp.protocol.messages import PROTOCOL_VERSION, Order, PreemptOrder, Registration
+from cluster_exp.protocol.outgoing import Delivery
 from cluster_exp.runtime import codec
-from cluster_exp.runtime.link import Delivery, Trouble, WorkerLink
+from cluster_exp.runtime.links import Links
 from cluster_exp.runtime.rpc import worker_pb2
 from cluster_exp.runtime.rpc.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
 from tests.runtime.live_kit import until
@@ -43,18 +45,30 @@ async def link_to_recipient():
     add_WorkerServiceServicer_to_server(recipient, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    trouble = Trouble(lambda order, why: refused.append((order, why)), silent.append)
-    link = WorkerLink("n0", f"127.0.0.1:{port}", trouble)
+    links = Links(lambda node, order, why: refused.append((order, why)), lambda node, why: silent.append(why))
+    links.connect(0, Registration(PROTOCOL_VERSION, "n0", "first", f"127.0.0.1:{port}", "127.0.0.1:9", 1))
     try:
-        yield recipient, link, refused, silent
+        yield recipient, links, refused, silent
     finally:
         recipient.open.set()
-        await link.close()
+        await links.close()
         await server.stop(None)
 
 
 def stop(job_id: str) -> Order:
     return PreemptOrder(job_id, 1)
+
+
+def send(links: Links, *orders: Order, after: Sequence[Delivery] = ()) -> list[Delivery]:
+    deliveries = [Delivery(0, order, after) for order in orders]
+    for delivery in deliveries:
+        links.send(delivery)
+    links.flush()
+    return deliveries
+
+
+async def over(deliveries: Sequence[Delivery]) -> None:
+    await until(lambda: all(delivery.over for delivery in deliveries), "the orders to be over")
 
 
 def run(scenario) -> None:
@@ -63,12 +77,12 @@ def run(scenario) -> None:
 
 def test_orders_that_wait_together_go_together_and_in_order():
     async def scenario():
-        async with link_to_recipient() as (recipient, link, refused, silent):
-            first = link.send(stop("a"))
+        async with link_to_recipient() as (recipient, links, refused, silent):
+            first = send(links, stop("a"))
             await asyncio.sleep(0)  # the link takes it
-            rest = [link.send(stop(name)) for name in ("b", "bad", "c")]
+            rest = send(links, *(stop(name) for name in ("b", "bad", "c")))
             recipient.open.set()
-            await asyncio.gather(first.over.wait(), *(sent.over.wait() for sent in rest))
+            await over([*first, *rest])
             assert list(chain(*recipient.calls)) == ["a", "b", "bad", "c"]
             assert len(recipient.calls) <= 2
             assert refused == [(stop("bad"), "unwanted")]
@@ -79,15 +93,16 @@ def test_orders_that_wait_together_go_together_and_in_order():
 
 def test_an_order_that_waits_for_another_worker_holds_back_only_those_behind_it():
     async def scenario():
-        async with link_to_recipient() as (recipient, link, _, _):
+        async with link_to_recipient() as (recipient, links, _, _):
             recipient.open.set()
-            known = Delivery()
-            sent = [link.send(stop("a")), link.send(stop("b"), after=[known]), link.send(stop("c"))]
-            await sent[0].over.wait()
+            known = Delivery(7, stop("x"))  # to a node without a worker
+            sent = [*send(links, stop("a")), *send(links, stop("b"), after=[known]), *send(links, stop("c"))]
+            await over(sent[:1])
             assert recipient.calls == [["a"]]
-            assert not sent[2].over.is_set()
-            known.over.set()
-            await asyncio.gather(*(one.over.wait() for one in sent))
+            assert not sent[2].over
+            links.send(known)
+            links.flush()
+            await over(sent)
             assert recipient.calls == [["a"], ["b", "c"]]
 
     run(scenario())
@@ -95,14 +110,13 @@ def test_an_order_that_waits_for_another_worker_holds_back_only_those_behind_it(
 
 def test_a_call_that_fails_is_repeated_as_it_was_and_one_that_never_works_counts_as_silence():
     async def scenario():
-        async with link_to_recipient() as (recipient, link, _, silent):
+        async with link_to_recipient() as (recipient, links, _, silent):
             recipient.open.set()
             recipient.failures = 2
-            sent = [link.send(stop(name)) for name in ("a", "b")]
-            await asyncio.gather(*(one.over.wait() for one in sent))
+            await over(send(links, stop("a"), stop("b")))
             assert list(chain(*recipient.calls)) == ["a", "b"]
             recipient.failures = 100
-            link.send(stop("c"))
+            send(links, stop("c"))
             await until(lambda: silent, "the link to give up")
             assert "not now" in silent[0]
 

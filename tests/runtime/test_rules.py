@@ -12,10 +12,10 @@ from cluster_exp.protocol.gangs import Gangs, Outcome
 from cluster_exp.protocol.messages import PreemptOrder, ReportKind, TrainerReport
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.protocol.submissions import Submissions
+from cluster_exp.protocol.timetable import Timetable
 from cluster_exp.runtime.calls import CallQueue, QueryCluster, WorkerSilent
 from cluster_exp.runtime.clock import ScaledClock
-from cluster_exp.runtime.orders import iterations_per_turn
-from cluster_exp.runtime.timetable import Timetable
+from cluster_exp.runtime.links import iterations_per_turn
 from tests.runtime.live_kit import job
 
 STARTED, PROGRESS, FINISHED, PREEMPTED, FAILED, _ = ReportKind
@@ -140,7 +140,7 @@ def test_a_job_that_was_told_to_stop_and_wrote_no_checkpoint_begins_where_it_was
 def test_submissions_are_forgotten_when_there_are_too_many():
     taken = Submissions(remembered=2)
     for number in range(3):
-        taken.add(f"r{number}", (job(f"j{number}"),), float(number))
+        taken.add(f"r{number}", (f"j{number}",), float(number))
     assert taken.known("r0", (job("j0"),)) is None
     assert taken.known("r2", (job("j2"),)) == 2.0
     with pytest.raises(Refused, match="request r2 came before with other jobs"):
