@@ -3,6 +3,8 @@
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from cluster_exp.cli.options import RunSpec
@@ -11,8 +13,9 @@ from cluster_exp.cli.stopping import terminable
 from cluster_exp.core.watch import NO_WATCH
 from cluster_exp.domain.policy import Policy
 from cluster_exp.protocol.turns import Discipline
-from cluster_exp.results.run_directory import RunDirectory
+from cluster_exp.results.run_directory import STATE_FILE, RunDirectory
 from cluster_exp.runtime.local import LiveConfig, LiveResult, run_local, run_testbed
+from cluster_exp.runtime.store import StateFile
 from cluster_exp.sim.simulate import make_cost, make_scheduler, simulate, speed_model_of
 from cluster_exp.sim.stopwatch import Stopwatch
 
@@ -43,12 +46,16 @@ def simulated(spec: RunSpec, policy: Policy, directory: Path) -> None:
                 out.note(profile_s=watch.stop())
 
 
-def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
+def live(spec: RunSpec, policy: Policy, directory: Path, state: StateFile | None = None) -> LiveResult:
     """Runs one policy live into a directory; what the workers and trainers write goes below `logs`.
+
+    With the `state` of a run that was stopped it goes on there; else the directory gets a new state file.
 
     Raises:
         LiveError: it could not go on.
+        OSError: the disk does not take what has to be kept.
     """
+    resumes = state is not None
     cost = make_cost(policy, spec.rules, spec.start_cost())
     config = LiveConfig(
         spec.cluster,
@@ -71,9 +78,11 @@ def live(spec: RunSpec, policy: Policy, directory: Path) -> LiveResult:
     described = spec.described(policy)
     with (
         terminable(),
-        RunDirectory(directory, described, spec.cluster.num_gpu, cost.speed, spec.detail) as out,
+        RunDirectory(directory, described, spec.cluster.num_gpu, cost.speed, spec.detail, again=resumes) as out,
+        closing(state or StateFile.create(directory / STATE_FILE, {**spec.origin, "policy": policy.name})) as kept,
         progress_bar(f"{policy.name} {spec.mode}", len(spec.jobs)) as show,
     ):
+        config = replace(config, state=kept, resumes=resumes)
         if spec.mode == "local":
             result = run_local(config, scheduler, out, lambda now: show(now.now_s, now.ended, 0))
         else:

@@ -5,12 +5,13 @@ import difflib
 import logging
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from cluster_exp.cli.origin import origin_of
 from cluster_exp.core.placement import PLACEMENTS
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.errors import InputError
@@ -79,6 +80,7 @@ class RunSpec:
     access: Access | None  # testbed: TLS and tokens
     trace_path: str
     cluster_path: str
+    origin: Mapping[str, Any]  # of the command: what a state file keeps
 
     def directory(self, policy: Policy) -> Path:
         """Where a policy's run goes. Raises InputError without --out."""
@@ -134,8 +136,12 @@ def at_least(option: str, value: float, least: float) -> float:
     raise InputError(f"{value} given; allowed: from {least:g} on", where=option)
 
 
-def run_spec(arguments: argparse.Namespace) -> RunSpec:
-    """Checks all options and reads the inputs. Raises InputError at the first mistake."""
+def run_spec(arguments: argparse.Namespace, *, resumes: bool = False) -> RunSpec:
+    """Checks all options and reads the inputs; with `resumes`, the results' directory may hold the run already.
+
+    Raises:
+        InputError: the first mistake.
+    """
     for option in ("policy", "trace", "cluster"):
         if not getattr(arguments, option):
             raise InputError("is missing", where=f"--{option}")
@@ -179,8 +185,9 @@ def run_spec(arguments: argparse.Namespace) -> RunSpec:
         access=access,
         trace_path=str(arguments.trace),
         cluster_path=str(arguments.cluster),
+        origin=origin_of(arguments),
     )
-    if not arguments.dry_run:
+    if not arguments.dry_run and not resumes:
         for policy in policies:
             check_free(spec.directory(policy))
         if spec.out is not None:

@@ -21,6 +21,7 @@ from cluster_exp.cli import (
     profile,
     replay,
     reproduce,
+    resume,
     run,
     sweep,
     worker,
@@ -47,6 +48,7 @@ class Verb(Protocol):
 
 VERBS: dict[str, Verb] = {
     "run": run,
+    "resume": resume,
     "calc": calc,
     "demo": demo,
     "policies": policies,
@@ -107,6 +109,7 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
         arguments = build_parser(words[0] if words else "").parse_args(words)
+        arguments.words = words[1:]  # without the verb
         return VERBS[arguments.verb].run(arguments)
     except InputError as error:
         _complain(str(error))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cluster_exp.cli.options import RunSpec
     from cluster_exp.domain.policy import Policy
+    from cluster_exp.runtime.store import StateFile
 
 HELP = "runs a trace under one or several policies, simulated or live"
 EXAMPLE = (
@@ -103,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_first_plan(spec, policy)
         return 0
     for policy in spec.policies:
-        code = _run_one(spec, policy)
+        code = run_one(spec, policy, spec.directory(policy))
         if code:
             return code
     print(summary_table([summarise(spec.directory(policy)) for policy in spec.policies]))
@@ -114,18 +115,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run_one(spec: "RunSpec", policy: "Policy") -> int:
+def run_one(spec: "RunSpec", policy: "Policy", place: Path, state: "StateFile | None" = None) -> int:
+    """Runs one policy into a directory, or, with the `state` of a live run that was stopped, what is left of it."""
     import sys
 
     from cluster_exp.cli import execute
     from cluster_exp.runtime.local import LiveError
 
-    place = spec.directory(policy)
     try:
         if spec.mode == "sim":
             execute.simulated(spec, policy, place)
             return 0
-        result = execute.live(spec, policy, place)
+        result = execute.live(spec, policy, place, state)
     except KeyboardInterrupt:
         sys.stderr.write(f"interrupted; the partial result lies in {place}\n")
         return 130
@@ -136,5 +137,5 @@ def _run_one(spec: "RunSpec", policy: "Policy") -> int:
         return 1
     if result.complete:
         return 0
-    sys.stderr.write(f"stopped ({result.reason}); the partial result lies in {place}\n")
+    sys.stderr.write(f"stopped ({result.reason}); `run.py resume {place}` goes on with it\n")
     return 130

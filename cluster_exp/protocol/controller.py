@@ -251,7 +251,7 @@ class Controller:
 
     # A crash
 
-    def resume(self, rows: Iterable[Row], at_s: float, wall_s: float) -> int:
+    def resume(self, rows: Iterable[Row], wall_s: float) -> int:
         """Becomes what the master was that wrote these rows; returns how many events there were.
 
         The workers that it knew get a new lease, and hear again what they may have missed.
@@ -275,7 +275,6 @@ class Controller:
                         self.roster.members[row.node].taken = row.sequence
                 case SubmissionTaken():
                     self._submissions.add(row.request_id, row.job_ids, row.at_s)
-        self._last_s = max(self._last_s, at_s)
         self._assignments.resume({node: member.registration for node, member in self.roster.members.items()})
         self.changed = True
         return events

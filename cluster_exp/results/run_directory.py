@@ -22,7 +22,7 @@ from cluster_exp.results.job_table import JobTableWriter
 from cluster_exp.results.journal import Detail, JournalWriter
 from cluster_exp.results.usage import UsageMeter
 
-RUN_FILE, JOBS_FILE, JOURNAL_FILE = "run.json", "job.csv", "journal.jsonl"
+RUN_FILE, JOBS_FILE, JOURNAL_FILE, STATE_FILE = "run.json", "job.csv", "journal.jsonl", "state.sqlite"
 _FORMAT_VERSION = 1
 
 
@@ -52,7 +52,7 @@ def check_free(directory: Path) -> None:
 
 def check_holds_no_run(directory: Path) -> None:
     """Raises InputError when a run lies in the directory itself."""
-    for name in (RUN_FILE, JOBS_FILE, JOURNAL_FILE):
+    for name in (RUN_FILE, JOBS_FILE, JOURNAL_FILE, STATE_FILE):
         if (directory / name).exists():
             raise InputError(
                 f"{str(directory)!r} holds another run ({name}); name an empty or a new directory", where="--out"
@@ -80,15 +80,26 @@ class RunDirectory:
     """
 
     def __init__(
-        self, directory: Path, options: Mapping[str, Any], num_gpu: int, speed: SpeedModel, detail: Detail
+        self,
+        directory: Path,
+        options: Mapping[str, Any],
+        num_gpu: int,
+        speed: SpeedModel,
+        detail: Detail,
+        *,
+        again: bool = False,
     ) -> None:
-        """Makes the directory and its files.
+        """Makes the directory and its files; with `again`, those of the run that lies there are written anew.
 
         Raises:
             InputError: it holds another run.
             OSError: it cannot be written to.
         """
-        check_free(directory)
+        if again:
+            for name in (JOBS_FILE, JOURNAL_FILE):
+                (directory / name).unlink(missing_ok=True)
+        else:
+            check_free(directory)
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory
         versions = {"cluster_exp": __version__, "python": platform.python_version(), "compiled": compiled()}

@@ -1,28 +1,34 @@
 """A whole live run: the master in this process, its workers, and an end that leaves nothing behind."""
 
 import asyncio
+import logging
 import signal
 import statistics
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster_exp.core.recorder import Core, Recorder
 from cluster_exp.domain.cluster import ClusterSpec, NodeSpec
+from cluster_exp.domain.errors import InvariantError
 from cluster_exp.domain.job import FINAL, JobSpec
 from cluster_exp.protocol.messages import DEFAULT_LIMITS, Limits
+from cluster_exp.protocol.refusal import Refused
 from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime.checkpoints import open_shared
 from cluster_exp.runtime.launchers import LocalWorkerLauncher, WorkerLauncher
 from cluster_exp.runtime.master import Master
 from cluster_exp.runtime.security.access import Access, Role, check_address
 from cluster_exp.runtime.settings import LiveProgress, MasterConfig
+from cluster_exp.runtime.store import StateFile
 
 _WORKERS_WITHIN_S = 60.0  # wall time in which all local workers must have registered
 _STOP_GRACE_S = 5.0
 _WATCH_S = 0.1
+_ADDRESS, _LEFT = "address", "workers_left"  # of the state file: where the master listened; whether all was ended
+_log = logging.getLogger(__name__)
 
 
 class LiveError(RuntimeError):
@@ -50,6 +56,8 @@ class LiveConfig:
     limits: Limits = DEFAULT_LIMITS
     access: Access | None = None  # TLS and tokens; None = loopback only
     extra_jobs: int = 0  # jobs that must have been submitted, and ended, besides the trace
+    state: StateFile | None = None  # what outlives the master; None = nothing does
+    resumes: bool = False  # goes on with what `state` holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +99,13 @@ def run_local(
 ) -> LiveResult:
     """Runs the jobs on workers of this machine and returns when every process of the run is gone.
 
-    Ctrl-C (SIGINT) and SIGTERM stop it early, a second one at once; what was recorded stays. `on_address` is told
-    where the master listens.
+    Ctrl-C (SIGINT) and SIGTERM stop it early, when all trainers have finished their iteration and left, a second one
+    at once; what was recorded stays, and `resumes` goes on with it. `on_address` is told where the master listens.
 
     Raises:
         InputError: the address to listen on is beyond loopback and there is no `access`, or that lacks a token.
-        LiveError: a worker ended by itself, or the workers did not come up.
+        LiveError: a worker ended by itself, the workers did not come up, or the state cannot be resumed.
+        OSError: what has to outlive the master cannot be written.
     """
     config.log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     launcher = LocalWorkerLauncher(config.log_dir)
@@ -138,14 +147,15 @@ async def _run(
     launcher: WorkerLauncher,
     within_s: float | None,
 ) -> LiveResult:
-    check_address("--bind", config.bind, config.access)
+    bind = _bind(config)
+    check_address("--bind", bind, config.access)
     if config.access is not None:
         config.access.token(Role.ADMIN)
     settings = MasterConfig(
         config.cluster,
         config.time_scale,
         config.interval_s,
-        config.bind,
+        bind,
         config.report_interval_s,
         turns=config.turns,
         stage_logs=config.stage_logs,
@@ -156,14 +166,19 @@ async def _run(
         limits=config.limits,
         access=config.access,
     )
-    master = Master(settings, core, recorder, on_progress)
+    master = Master(settings, core, recorder, on_progress, config.state)
     troubles: list[str] = []
     reasons: list[str] = []
     complete = False
     with _signals(lambda reason: _interrupt(master, launcher, reasons, reason)):
         watch: asyncio.Task[None] | None = None
         try:
+            if config.state is not None and config.resumes:
+                _resume(master, config.state, config.time_scale, launcher)
             address = await master.start()
+            if config.state is not None:
+                config.state.set_meta(_ADDRESS, address)
+                config.state.set_meta(_LEFT, False)
             on_address(address)
             for index, node in enumerate(config.cluster.nodes):
                 launcher.start(index, node, address)
@@ -172,11 +187,37 @@ async def _run(
         finally:
             if watch is not None:
                 watch.cancel()
+            if config.state is not None:
+                with suppress(OSError):  # they leave anyway, and are lost by their leases
+                    config.state.set_meta(_LEFT, True)
             await master.close("the run is over")
             await launcher.stop(_STOP_GRACE_S)
     if troubles:
         raise LiveError(troubles[0])
     return _result(master, complete, reasons[0] if reasons else "")
+
+
+def _bind(config: LiveConfig) -> str:
+    """Where to listen: a resumed master where its workers look for it."""
+    if config.state is None or not config.resumes:
+        return config.bind
+    return str(config.state.meta().get(_ADDRESS, config.bind))
+
+
+def _resume(master: Master, state: StateFile, time_scale: float, launcher: WorkerLauncher) -> None:
+    """Goes on with a state file. Time stood still if the run brings its own workers, which ended with it.
+
+    Raises:
+        LiveError: the file's events do not lead to what they led to then.
+    """
+    own = not isinstance(launcher, _NoWorkers)
+    gap_s = 0.0 if own else state.age_s() * time_scale
+    try:
+        events = master.resume(state.rows(), gap_s, workers_left=own or bool(state.meta().get(_LEFT)))
+    except (InvariantError, Refused) as error:
+        raise LiveError(f"{state.path} cannot be resumed: {error}") from error
+    workers = len(master.roster.members)
+    _log.warning("resumed: %d events, %d jobs live, %d workers known", events, master.board.num_live, workers)
 
 
 async def _watch(master: Master, launcher: WorkerLauncher, troubles: list[str], within_s: float | None) -> None:
@@ -197,9 +238,11 @@ async def _watch(master: Master, launcher: WorkerLauncher, troubles: list[str], 
 
 def _interrupt(master: Master, launcher: WorkerLauncher, reasons: list[str], reason: str) -> None:
     reasons.append(reason)
-    master.stop(reason)
+    master.stop(reason, drain=len(reasons) == 1)
     if len(reasons) > 1:
         launcher.kill()
+    elif master.running:
+        _log.warning("%s: trainers finish their iteration and leave; a second signal ends them at once", reason)
 
 
 @contextmanager

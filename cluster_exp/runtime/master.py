@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -104,12 +104,12 @@ class Master:
         await self._server.start()
         return f"{self._config.bind.rpartition(':')[0]}:{port}"
 
-    def resume(self, rows: Sequence[Row], elapsed_s: float, *, workers_left: bool) -> int:
+    def resume(self, rows: Iterable[Row], gap_s: float, *, workers_left: bool) -> int:
         """Goes on where a master with this log was; call it in the event loop, before `start`.
 
         Args:
             rows: the log.
-            elapsed_s: simulated seconds since that run began.
+            gap_s: simulated seconds that have passed since its last row.
             workers_left: its workers are gone, with all that they ran.
 
         Returns the number of events.
@@ -119,8 +119,8 @@ class Master:
             Refused: the log's workers do not fit the cluster.
         """
         controller = self._controller
-        events = controller.resume(rows, elapsed_s, time.monotonic())
-        self._clock.restart(controller.last_s)
+        events = controller.resume(rows, time.monotonic())
+        self._clock.restart(controller.last_s + gap_s)
         if workers_left:
             for node in list(controller.roster.members):
                 controller.lose(node, "the run was stopped", controller.last_s)

@@ -28,7 +28,7 @@ _LONGEST_WAIT_S = 5.0  # wall time that rows of progress wait
 _TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE log (n INTEGER PRIMARY KEY, kind TEXT NOT NULL, data BLOB NOT NULL, actions_sum INTEGER, "
-    "sum INTEGER NOT NULL)",
+    "sum INTEGER NOT NULL, unix_s REAL NOT NULL)",
 )
 
 
@@ -44,7 +44,7 @@ class StateFile:
         self.path = path
         self._connection = connection
         self._length = length  # rows, those that wait included
-        self._waiting: list[tuple[int, str, bytes, int | None, int]] = []
+        self._waiting: list[tuple[int, str, bytes, int | None, int, float]] = []
         self._urgent = False
         self._committed_s = time.monotonic()
 
@@ -128,6 +128,12 @@ class StateFile:
                 else:
                     raise InputError(f"is of an unknown kind {kind!r}", where=where)
 
+    def age_s(self) -> float:
+        """Wall seconds since the last row was written, by the system's clock; 0 when that was set back."""
+        with _named(self.path):
+            written_s = self._connection.execute("SELECT max(unix_s) FROM log").fetchone()[0]
+        return 0.0 if written_s is None else max(0.0, time.time() - written_s)
+
     def record(self, event: Event, actions: Sequence[Action]) -> None:
         """Adds an event with the check sum of its actions."""
         self._add(event, sum_of(actions))
@@ -153,7 +159,7 @@ class StateFile:
     def flush(self) -> None:
         """Makes all rows safe. Raises StateError."""
         with _named(self.path), _transaction(self._connection):
-            self._connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", self._waiting)
+            self._connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", self._waiting)
         self._waiting.clear()
         self._urgent = False
         self._committed_s = time.monotonic()
@@ -165,7 +171,7 @@ class StateFile:
     def _add(self, record: Event | Note, actions_sum: int | None) -> None:
         self._length += 1
         kind, data = type(record).__name__, encode_record(record)
-        self._waiting.append((self._length, kind, data, actions_sum, _sum(kind, data, actions_sum)))
+        self._waiting.append((self._length, kind, data, actions_sum, _sum(kind, data, actions_sum), time.time()))
 
 
 def _sum(kind: str, data: bytes, actions_sum: int | None) -> int:
