@@ -4,7 +4,7 @@
 #: horovod  builds Horovod for torch's CPU build once, into ~/.cache/cluster-exp, and installs both
 #: rpc      writes the gRPC stubs from protos/
 #: certs    makes a testbed's certificates and tokens in CERTS (certs), for HOSTS=10.0.0.1,10.0.0.2
-#: soak     runs the tests that take long: the published numbers of the large traces
+#: soak     runs the tests that take long: published numbers of the large traces, 10,000 clusters that break
 #: bench    runs benchmarks/*.py
 #: clean    removes whatever was built, .venv included
 #: TORCH=... is the torch that `make horovod` asks pip for, with pip's options where need be
@@ -94,12 +94,12 @@ check: $(VENV)/.installed-test
 test: check $(VENV)/.installed-horovod
 	@rm -f .coverage .coverage.*
 	@echo "tests, $(WORKERS) at a time"
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not live and not horovod and not (published and slow)" --cov --cov-report=
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not live and not horovod and not soak and not (published and slow)" --cov --cov-report=
 	@echo "live tests, one at a time: they measure wall time, or start processes that need the cores"
-	@$(BIN)/pytest -q -m "live or horovod" --cov --cov-append --cov-report=term:skip-covered
+	@$(BIN)/pytest -q -m "(live or horovod) and not soak" --cov --cov-append --cov-report=term:skip-covered
 
 soak: $(VENV)/.installed-test
-	@$(BIN)/pytest -q -n $(WORKERS) -m "published and slow"
+	@$(BIN)/pytest -q -n $(WORKERS) -m "soak or (published and slow)"
 
 ifneq ($(BENCHMARKS),)
 bench: $(VENV)/.installed

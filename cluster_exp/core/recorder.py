@@ -16,16 +16,11 @@ class Recorder(Protocol):
         ...
 
 
-class Recorders:
-    """Several recorders as one."""
-
-    def __init__(self, *recorders: Recorder) -> None:
-        self._recorders = recorders
+class NoRecorder:
+    """Keeps nothing."""
 
     def record(self, event: Event, actions: Sequence[Action]) -> None:
-        """Has each one keep it, in order. Raises OSError at the first that cannot."""
-        for recorder in self._recorders:
-            recorder.record(event, actions)
+        """Drops it."""
 
 
 class Core(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from cluster_exp.core.recorder import Session
+from cluster_exp.core.recorder import Core, Recorder
 from cluster_exp.domain.actions import Action, Launch, Preempt, RecordEnd, SetTurns, Wake
 from cluster_exp.domain.cluster import ClusterSpec
 from cluster_exp.domain.errors import InvariantError
@@ -66,20 +66,22 @@ class Controller:
     def __init__(
         self,
         rules: Rules,
-        session: Session,
+        core: Core,
+        recorder: Recorder,
         log: Log,
         outgoing: Outgoing,
         per_turn: IterationsPerTurn,
         warn: Tell = lambda line: None,
     ) -> None:
-        """The log is to be a recorder of the session too, so that events and notes are in one order."""
+        """`recorder` is told every event, also those of a log with which it resumes; `log` only what is new."""
         self.board = Board()
         self.roster = Roster(rules.cluster, rules.lease_s)
         self.timetable = Timetable((), rules.interval_s)
         self.running = False  # whether all workers were there once
         self.changed = False  # whether something happened since the last plan that a plan could answer
         self._rules = rules
-        self._session = session
+        self._core = core
+        self._recorder = recorder
         self._log = log
         self._assignments = Assignments(self.board.specs, Gangs(rules.retries), outgoing, per_turn)
         self._submissions = Submissions()
@@ -235,7 +237,7 @@ class Controller:
     def plan(self, at_s: float) -> Callable[[], None]:
         """Decides, which takes long and touches nothing but the core; call what it returns to carry that out."""
         event = PlanDue(self._time_s(at_s))
-        actions = self._session.handle(event)
+        actions = self._decide(event)
         return lambda: self._carry_out_all(event, actions)
 
     def drain(self) -> None:
@@ -283,7 +285,8 @@ class Controller:
         """An event that happened before: the core answers as it did, and nobody is told."""
         event = row.event
         self._last_s = event.time_s
-        actions = self._session.handle(event)
+        actions = self._core.handle(event)
+        self._recorder.record(event, actions)
         if sum_of(actions) != row.actions_sum:
             raise InvariantError(f"event {number}, {type(event).__name__}, leads to other actions than it did")
         if isinstance(event, WorkerLost):
@@ -296,9 +299,15 @@ class Controller:
 
     def _handle(self, event: Event) -> None:
         """Gives the core one event."""
-        actions = self._session.handle(event)
+        actions = self._decide(event)
         self.changed |= bool(actions) or not isinstance(event, Progressed | JobStarted | Measured)
         self._carry_out_all(event, actions)
+
+    def _decide(self, event: Event) -> list[Action]:
+        actions = self._core.handle(event)
+        self._recorder.record(event, actions)
+        self._log.record(event, actions)
+        return actions
 
     def _carry_out_all(self, event: Event, actions: Sequence[Action]) -> None:
         self.board.note(event, actions)

@@ -142,7 +142,7 @@ class Gangs:
     def _part_left(self, node: int, report: TrainerReport, gang: Gang, outcome: Outcome, now_s: float) -> None:
         gang.present.discard(node)
         if report.kind is ReportKind.FINISHED:
-            gang.done[node] = gang.saved[node] = gang.iterations
+            gang.done[node] = gang.iterations
         if report.kind is ReportKind.FAILED:
             gang.failures.append(report.reason)
         if not gang.present:

@@ -10,11 +10,12 @@ from typing import TypeVar
 
 import grpc.aio
 
-from cluster_exp.core.recorder import Core, Recorder, Recorders, Session
+from cluster_exp.core.recorder import Core, Recorder
 from cluster_exp.domain.errors import InputError
 from cluster_exp.domain.job import JobSpec, JobStatus
 from cluster_exp.protocol.board import Board
 from cluster_exp.protocol.controller import Controller, Rules
+from cluster_exp.protocol.lease_checks import LeaseChecks
 from cluster_exp.protocol.log import Log, NoLog, Row
 from cluster_exp.protocol.messages import Welcome
 from cluster_exp.protocol.refusal import RefusalKind, Refused
@@ -23,7 +24,7 @@ from cluster_exp.runtime import calls
 from cluster_exp.runtime.clock import ScaledClock
 from cluster_exp.runtime.collector import rare_collections
 from cluster_exp.runtime.links import Links, per_turn_at
-from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
+from cluster_exp.runtime.pace import PlanPace, gather_s, report_interval_s
 from cluster_exp.runtime.rpc.master_pb2_grpc import add_MasterServiceServicer_to_server
 from cluster_exp.runtime.security.access import check_address
 from cluster_exp.runtime.security.channels import listen, make_server
@@ -66,9 +67,8 @@ class Master:
         rules = Rules(
             config.cluster, config.lease_s, config.time_scale, config.interval_s, config.retries, config.measures
         )
-        session = Session(core, Recorders(recorder, self._log))
         per_turn = per_turn_at(config.time_scale)
-        self._controller = Controller(rules, session, self._log, self._links, per_turn, _log.warning)
+        self._controller = Controller(rules, core, recorder, self._log, self._links, per_turn, _log.warning)
         num_workers = len(config.cluster.nodes)
         self._report_interval_s = config.report_interval_s or report_interval_s(num_workers)
         self._gather_s = gather_s(num_workers)

@@ -4,8 +4,9 @@ import gc
 
 import pytest
 
+from cluster_exp.protocol.lease_checks import LeaseChecks
 from cluster_exp.runtime.collector import rare_collections
-from cluster_exp.runtime.pace import LeaseChecks, PlanPace, gather_s, report_interval_s
+from cluster_exp.runtime.pace import PlanPace, gather_s, report_interval_s
 
 
 @pytest.mark.parametrize(("workers", "interval_s"), [(1, 0.2), (200, 0.2), (500, 0.5), (1000, 0.95), (10_000, 0.95)])
