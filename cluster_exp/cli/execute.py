@@ -16,6 +16,8 @@ from cluster_exp.protocol.turns import Discipline
 from cluster_exp.results.run_directory import STATE_FILE, RunDirectory
 from cluster_exp.runtime.local import LiveConfig, LiveResult, run_local, run_testbed
 from cluster_exp.runtime.store import StateFile
+from cluster_exp.sim.faults.run import FaultReport, FaultyRun
+from cluster_exp.sim.faults.spec import FaultSpec
 from cluster_exp.sim.simulate import make_cost, make_scheduler, simulate, speed_model_of
 from cluster_exp.sim.stopwatch import Stopwatch
 
@@ -44,6 +46,37 @@ def simulated(spec: RunSpec, policy: Policy, directory: Path) -> None:
             out.note(wall_s=time.monotonic() - began_s)
             if watch:
                 out.note(profile_s=watch.stop())
+
+
+def broken(spec: RunSpec, policy: Policy, directory: Path, faults: FaultSpec) -> FaultReport:
+    """Simulates one policy on a cluster that breaks into a directory.
+
+    Raises:
+        InvariantError: something that must hold does not; the message names the seed.
+    """
+    cost = make_cost(policy, spec.rules, spec.start_cost())
+    described = spec.described(policy)
+    with (
+        terminable(),
+        RunDirectory(directory, described, spec.cluster.num_gpu, cost.speed, spec.detail) as out,
+        progress_bar(f"{policy.name} breaking", len(spec.jobs)) as show,
+    ):
+        run = FaultyRun(
+            faults,
+            spec.cluster,
+            spec.jobs,
+            (),
+            lambda: make_scheduler(policy, spec.rules, cost),
+            cost.speed,
+            retries=spec.programs.retries,
+            interval_s=spec.rules.interval_s,
+            start_cost=spec.start_cost(),
+            on_safe=out.record,
+            on_progress=show,
+        )
+        report = run.run()
+        out.note(faults_injected=report.injected, jobs_lost=list(report.lost), trainers_broken=report.retried)
+    return report
 
 
 def live(spec: RunSpec, policy: Policy, directory: Path, state: StateFile | None = None) -> LiveResult:

@@ -32,6 +32,7 @@ from cluster_exp.results.journal import Detail
 from cluster_exp.results.run_directory import check_free, check_holds_no_run
 from cluster_exp.runtime.fields import FieldError, address
 from cluster_exp.runtime.security.access import Access, check_address, load_access
+from cluster_exp.sim.faults.spec import FaultSpec, parse_faults
 from cluster_exp.sim.performance import StartCost
 from cluster_exp.sim.simulate import COST_MODELS, LEARNED, SimulationOptions, check_contention
 
@@ -80,6 +81,7 @@ class RunSpec:
     access: Access | None  # testbed: TLS and tokens
     trace_path: str
     cluster_path: str
+    faults: FaultSpec | None  # simulated: what breaks
     origin: Mapping[str, Any]  # of the command: what a state file keeps
 
     def directory(self, policy: Policy) -> Path:
@@ -117,6 +119,7 @@ class RunSpec:
             "comm": self.programs.comm,
             "retries": self.programs.retries,
             "seed": self.seed,
+            "faults": None if self.faults is None else str(self.faults),
         }
 
 
@@ -185,6 +188,7 @@ def run_spec(arguments: argparse.Namespace, *, resumes: bool = False) -> RunSpec
         access=access,
         trace_path=str(arguments.trace),
         cluster_path=str(arguments.cluster),
+        faults=_faults(arguments.faults, mode, rules),
         origin=origin_of(arguments),
     )
     if not arguments.dry_run and not resumes:
@@ -244,6 +248,16 @@ def _rules(arguments: argparse.Namespace, mode: str, cluster: ClusterSpec) -> Si
             where="--cost-model",
         )
     return rules
+
+
+def _faults(text: str | None, mode: str, rules: SimulationOptions) -> FaultSpec | None:
+    if text is None:
+        return None
+    if mode != "sim":
+        raise InputError(f"breaks simulated clusters; --mode {mode} given, allowed: sim", where="--faults")
+    if rules.cost_model != "physical":
+        raise InputError(f"{rules.cost_model!r} with --faults; allowed: physical", where="--cost-model")
+    return parse_faults(text)
 
 
 def _contention(option: str, name: str) -> str:

@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--drop-unfit", action="store_true", help="leave out jobs that the cluster can never hold")
     add("--profile", action="store_true", help="simulated: say at the end where the time went")
+    add(
+        "--faults",
+        metavar="SPEC",
+        help="simulated: what breaks, e.g. seed=1,workers=3,crashes=9,lost=0.01 (docs/reliability.md)",
+    )
     add("--dry-run", action="store_true", help="print the first plan and stop")
     add("--list-policies", action="store_true", help="list the policies and stop")
 
@@ -120,9 +125,14 @@ def run_one(spec: "RunSpec", policy: "Policy", place: Path, state: "StateFile | 
     import sys
 
     from cluster_exp.cli import execute
+    from cluster_exp.domain.errors import InvariantError
     from cluster_exp.runtime.local import LiveError
+    from cluster_exp.sim.faults.run import fault_summary
 
     try:
+        if spec.faults is not None:
+            print(fault_summary(policy.name, execute.broken(spec, policy, place, spec.faults)))
+            return 0
         if spec.mode == "sim":
             execute.simulated(spec, policy, place)
             return 0
@@ -130,6 +140,9 @@ def run_one(spec: "RunSpec", policy: "Policy", place: Path, state: "StateFile | 
     except KeyboardInterrupt:
         sys.stderr.write(f"interrupted; the partial result lies in {place}\n")
         return 130
+    except InvariantError as error:
+        sys.stderr.write(f"error: {error}; the partial result lies in {place}\n")
+        return 1
     except (LiveError, OSError) as error:
         if not place.is_dir():
             raise

@@ -13,7 +13,7 @@ CHANCES = (0.0, 0.02, 0.1)
 
 
 def broken_run(seed: int, *, calm: bool = False, masters: int | None = None) -> FaultReport:
-    """Eight jobs on three nodes of two GPUs: half come from a trace, half from users; some are real, some emulated."""
+    """Eight jobs on three nodes of two GPUs: half from a trace, half from users; some are real, some emulated."""
     draw = random.Random(seed)
     jobs = [
         replace(

@@ -16,17 +16,20 @@ from cluster_exp.domain.job import JobSpec
 from cluster_exp.domain.models import SpeedModel
 from cluster_exp.protocol.controller import Rules
 from cluster_exp.protocol.refusal import RefusalKind, Refused
+from cluster_exp.sim.engine import OnProgress
 from cluster_exp.sim.faults.master import SimulatedMaster
 from cluster_exp.sim.faults.network import Agenda, Network
 from cluster_exp.sim.faults.spec import FaultSpec
 from cluster_exp.sim.faults.truth import Truth
-from cluster_exp.sim.faults.worker import SimulatedWorker
+from cluster_exp.sim.faults.worker import START_S, SimulatedWorker
+from cluster_exp.sim.performance import StartCost
 
 _AGAIN_S = 1.0  # a user asks again after so long
 _DEADLINE_S = 5.0
 _SLOWEST = 5.0
 _PATIENCE = 50.0  # a run may take so many times as long as its jobs one after another, before it counts as stuck
 _MOST_KILL_POINTS = 12
+_PROGRESS_EVERY = 100
 OnSafe = Callable[[Event, Sequence[Action]], None]
 
 
@@ -56,12 +59,26 @@ class FaultyRun:
         speed: SpeedModel,
         retries: int = 3,
         interval_s: float = 0.0,
+        start_cost: StartCost = lambda job: START_S,
         on_safe: OnSafe = lambda event, actions: None,
+        on_progress: OnProgress | None = None,
     ) -> None:
-        """`jobs` arrive by themselves, `submitted` ones are sent by users, who ask again until they are answered.
+        """Nothing has happened yet.
 
-        `on_safe` is told every event that no crash can undo, once and in order.
+        Args:
+            spec: what breaks.
+            cluster: the nodes.
+            jobs: arrive by themselves.
+            submitted: are sent by users, who ask again until they are answered.
+            make_core: makes an empty scheduler, for every life of the master.
+            speed: how fast groups run.
+            retries: how often a job whose trainer breaks is started again.
+            interval_s: seconds between rounds; 0 = plan whenever something changed.
+            start_cost: seconds from a launch to the trainer's first iteration.
+            on_safe: told every event that no crash can undo, once and in order.
+            on_progress: called now and then with (simulated seconds, jobs ended, events).
         """
+        self._on_progress = on_progress
         self._spec = spec
         self._draw = random.Random(spec.seed)
         self._injected: Counter[str] = Counter()
@@ -89,6 +106,7 @@ class FaultyRun:
                 self._master.call,
                 self._truth,
                 speed,
+                start_cost,
                 self._draw,
                 self._injected,
             )
@@ -97,7 +115,8 @@ class FaultyRun:
         self._master.workers.update(enumerate(self._workers))
         alone_s = sum(speed.alone_s(job.profile) * job.iterations for job in (*jobs, *submitted))
         last_s = max((job.submit_s for job in (*jobs, *submitted)), default=0.0)
-        self._horizon_s = last_s + alone_s / max(1, len(cluster.nodes)) + 20.0  # faults come within it
+        gpu_s = sum(speed.alone_s(job.profile) * job.iterations * job.num_gpu for job in (*jobs, *submitted))
+        self._horizon_s = max(last_s, gpu_s / cluster.num_gpu) + 20.0  # faults come within it
         self._limit_s = self._horizon_s + _PATIENCE * (alone_s + spec.lease * 10)
 
     def run(self) -> FaultReport:
@@ -146,6 +165,8 @@ class FaultyRun:
 
     def _safe(self, event: Event, actions: Sequence[Action]) -> None:
         self._events += 1
+        if self._on_progress is not None and self._events % _PROGRESS_EVERY == 0:
+            self._on_progress(event.time_s, len(self._truth.ended), self._events)
         self._truth.believe(event, actions)
         self._tell(event, actions)
 
@@ -236,4 +257,14 @@ def total(reports: Sequence[FaultReport]) -> FaultReport:
         retried=sum(report.retried for report in reports),
         end_s=sum(report.end_s for report in reports),
         events=sum(report.events for report in reports),
+    )
+
+
+def fault_summary(name: str, report: FaultReport) -> str:
+    """A few lines for people."""
+    met = ", ".join(f"{kind} {count}" for kind, count in report.injected.items()) or "none"
+    ended = ", ".join(f"{status} {count}" for status, count in report.ended.items())
+    return (
+        f"{name} under faults, seed {report.seed}: {met}\n"
+        f"{name} jobs: {ended}, lost {len(report.lost)}; trainers that broke: {report.retried}"
     )

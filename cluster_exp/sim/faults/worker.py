@@ -26,6 +26,7 @@ from cluster_exp.protocol.outbox import Outbox
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.sim.faults.network import Agenda, Network
 from cluster_exp.sim.faults.truth import LaunchKey, Truth
+from cluster_exp.sim.performance import StartCost
 
 START_S = 0.5  # from a launch to the trainer's first iteration
 SAVED_EVERY = 5  # iterations between the checkpoints of a real job
@@ -70,6 +71,7 @@ class SimulatedWorker:
         send: Send,
         truth: Truth,
         speed: SpeedModel,
+        start_cost: StartCost,
         draw: random.Random,
         injected: Counter[str],
     ) -> None:
@@ -77,6 +79,7 @@ class SimulatedWorker:
         self.node = node
         self._spec, self._agenda, self._network, self._send = spec, agenda, network, send
         self._truth, self._speed, self._draw, self._injected = truth, speed, draw, injected
+        self._start_cost = start_cost
         self.trainers: dict[str, Trainer] = {}
         self.slowness = 1.0  # iterations take so many times as long
         self._launches = Launches()
@@ -222,7 +225,7 @@ class SimulatedWorker:
         begins = self._truth.start(order, self.node, self._instance)
         trainer = Trainer(order, float(begins), begins, self._agenda.now_s, begins)
         self.trainers[job_id] = trainer
-        self._change(trainer, START_S, lambda: self._begin(trainer))
+        self._change(trainer, self._start_cost(order.job), lambda: self._begin(trainer))
 
     def _begin(self, trainer: Trainer) -> None:
         trainer.running = True
