@@ -129,6 +129,9 @@ class Controller:
         node, new = self.roster.take(batch, wall_s)
         if new:
             self._take_reports(node, batch.reports, batch.sequence, at_s)
+            if batch.leaving:
+                self.lose(node, "its worker leaves", at_s)
+                return batch.sequence
         return self.roster.members[node].taken
 
     def order_refused(self, node: int, order: Order, reason: str, at_s: float) -> None:

@@ -9,7 +9,7 @@ from cluster_exp.domain.job import JobSpec, JobStatus
 from cluster_exp.domain.measure import StageWindow
 from cluster_exp.protocol.turns import Discipline
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class ReportKind(Enum):
@@ -47,6 +47,7 @@ class ReportBatch:
     instance: str
     sequence: int  # 1, 2, 3...
     reports: tuple[TrainerReport, ...]
+    leaving: bool = False  # its trainers have left, and it leaves too
 
 
 class TrainerState(IntEnum):
@@ -117,6 +118,7 @@ class Welcome:
     comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
     checkpoints: CheckpointRules | None = None  # None = the run has no real jobs
     limits: Limits = DEFAULT_LIMITS
+    protocol_version: int = PROTOCOL_VERSION  # of the master
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,24 @@ class Outbox:
         self._progress: dict[tuple[str, int], TrainerReport] = {}
         self._measured: dict[tuple[str, int], TrainerReport] = {}
         self._under_way: ReportBatch | None = None
+        self._held = False
+        self._leaving = False
+        self.left = False  # the master has taken the last batch
+
+    @property
+    def urgent(self) -> bool:
+        """Whether something waits for the next batch that should not wait for the next interval."""
+        return self._under_way is None and not self._held and bool(self._waiting or self._leaving)
+
+    def hold(self) -> None:
+        """Sends only heartbeats until `leave`: what trainers say is to come with the node's end."""
+        self._held = True
+
+    def leave(self) -> None:
+        """The next new batch is the last one, with everything that was held."""
+        self._held = False
+        self._leaving = True
+        self._on_urgent()
 
     def add(self, report: TrainerReport) -> None:
         """Takes a report; of a launch's progress only the latest is kept, its measurements add up."""
@@ -43,12 +61,16 @@ class Outbox:
         """The batch to send now: the unacknowledged one unchanged, else a new one, possibly empty."""
         if self._under_way is None:
             self._sequence += 1
+            if self._held:
+                self._under_way = ReportBatch(self._node, self._instance, self._sequence, ())
+                return self._under_way
             reports = (*self._progress.values(), *self._measured.values(), *self._waiting)
-            self._under_way = ReportBatch(self._node, self._instance, self._sequence, reports)
+            self._under_way = ReportBatch(self._node, self._instance, self._sequence, reports, self._leaving)
             self._waiting, self._progress, self._measured = [], {}, {}
         return self._under_way
 
     def acknowledged(self, sequence: int) -> None:
         """The master has taken all batches up to this one."""
         if self._under_way is not None and self._under_way.sequence <= sequence:
+            self.left = self._under_way.leaving
             self._under_way = None

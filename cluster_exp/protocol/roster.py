@@ -45,7 +45,7 @@ class Roster:
         """The offered node's id, and whether it is new: the same worker may ask twice.
 
         Raises:
-            Refused: another protocol version, a stranger, a second worker of a node, or unexpected GPUs.
+            Refused: another protocol version, a stranger or unexpected GPUs; BUSY: the node has another worker.
         """
         if offer.protocol_version != PROTOCOL_VERSION:
             raise _precondition(
@@ -59,7 +59,12 @@ class Roster:
         known = self._members.get(node)
         if known is not None:
             if known.registration.instance != offer.instance:
-                raise _precondition(f"node {offer.node} has a worker already, at {known.registration.worker_address}")
+                silent_s = now_s - known.heard_s
+                raise Refused(
+                    RefusalKind.BUSY,
+                    f"node {offer.node} has a worker already, at {known.registration.worker_address}, heard "
+                    f"{silent_s:.1f} s ago; another may come when it is silent for {self._lease_s:g} s",
+                )
             known.heard_s = now_s
             return node, False
         self._check_gpus(offer, self._cluster.nodes[node])

@@ -71,6 +71,7 @@ class NodeAgent:
         self._turns = TurnServer(self._folder / "turns", self._on_event, host)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._welcome: Welcome | None = None
+        self._draining = False
 
     @property
     def turns_address(self) -> str:
@@ -116,6 +117,8 @@ class NodeAgent:
         if not mine:
             raise Refused(RefusalKind.INVALID, f"job {order.job.job_id} has no part on node {node}")
         key = (order.job.job_id, order.generation)
+        if self._draining:
+            return None  # it goes back to the queue when this node is gone
         if not self._trainers.is_new(order):
             meeting = self._meetings.get(key)
             return meeting.endpoint if meeting else None
@@ -160,6 +163,13 @@ class NodeAgent:
     def statuses(self) -> tuple[TrainerStatus, ...]:
         """All trainers of the node."""
         return self._trainers.statuses()
+
+    async def drain(self) -> None:
+        """Starts nothing more, and has every trainer leave at the end of its iteration; returns when they have."""
+        self._draining = True
+        for status in self._trainers.statuses():
+            self.preempt(PreemptOrder(status.job_id, status.generation))
+        await self._trainers.all_left()
 
     async def stop_all(self) -> None:
         """Ends all trainers at once; nothing is reported."""

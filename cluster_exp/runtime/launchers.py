@@ -14,6 +14,7 @@ from typing import Protocol
 
 from cluster_exp.domain.cluster import NodeSpec
 from cluster_exp.runtime.commands import Command, package_path
+from cluster_exp.runtime.leftovers import end_marked
 from cluster_exp.runtime.names import file_name
 from cluster_exp.runtime.orphans import parent_death_prefix
 
@@ -75,6 +76,7 @@ class _Running:
     process: subprocess.Popen[bytes]
     handle: TrainerProcess
     pidfd: int
+    strays: bool  # its processes may have left its process group
 
 
 @dataclass
@@ -86,6 +88,7 @@ class SubprocessJobLauncher:
 
     log_dir: Path
     node: str  # part of the logs' names: workers of several nodes may share the folder
+    marks: Mapping[str, str]  # in the environment of every trainer: whose it is
     _running: dict[LaunchKey, _Running] = field(default_factory=dict, repr=False)
     _prefix: list[str] = field(default_factory=parent_death_prefix, repr=False)
 
@@ -100,12 +103,12 @@ class SubprocessJobLauncher:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **command.env},
+                env={**os.environ, **command.env, **self.marks},
                 cwd=command.cwd or self.log_dir,
                 process_group=0,
             )
         pidfd = os.pidfd_open(process.pid)
-        running = _Running(process, TrainerProcess(process.pid, loop.create_future()), pidfd)
+        running = _Running(process, TrainerProcess(process.pid, loop.create_future()), pidfd, command.cwd is not None)
         self._running[key] = running
         loop.add_reader(pidfd, self._reap, key, loop)
         return running.handle
@@ -140,6 +143,9 @@ class SubprocessJobLauncher:
         with suppress(ProcessLookupError):  # what it left behind; its own id is not free before the wait
             os.killpg(running.process.pid, signal.SIGKILL)
         code = running.process.wait()
+        if running.strays:
+            marks = {**self.marks, "CLUSTER_EXP_JOB_ID": key[0], "CLUSTER_EXP_GENERATION": str(key[1])}
+            loop.run_in_executor(None, end_marked, marks)
         if not running.handle.exited.done():
             running.handle.exited.set_result(code)
         self._drop_empty_log(key)

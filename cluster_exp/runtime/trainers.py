@@ -4,11 +4,11 @@ import asyncio
 import logging
 import signal
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from cluster_exp.protocol.launches import Launches
 from cluster_exp.protocol.messages import (
     LaunchOrder,
     PreemptOrder,
@@ -21,7 +21,6 @@ from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.runtime.commands import Command
 from cluster_exp.runtime.launchers import JobLauncher, LaunchKey, TrainerProcess
 
-_REMEMBERED = 100_000
 _LAST_WORDS_S = 1.0  # wall time that a trainer's last message may take longer than its exit
 _TIMES_LONGEST = 20  # a trainer hangs only after so many times its longest silence
 _TERM_S = 2.0  # wall time between SIGTERM and SIGKILL
@@ -70,7 +69,8 @@ class Trainers:
         self.hang_s = 0.0  # wall time without an iteration after which a trainer is ended; 0 = for ever
         self._trainers: dict[str, _Trainer] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._latest: OrderedDict[str, int] = OrderedDict()  # newest generation seen of a job
+        self._seen = Launches()
+        self._changed = asyncio.Event()  # set when a trainer has left
 
     def statuses(self) -> tuple[TrainerStatus, ...]:
         """All trainers whose process is there."""
@@ -92,11 +92,7 @@ class Trainers:
         Raises:
             Refused: a newer generation of the job was seen.
         """
-        job_id, generation = order.job.job_id, order.generation
-        latest = self._latest.get(job_id, 0)
-        if generation < latest:
-            raise Refused(RefusalKind.PRECONDITION, f"generation {latest} of job {job_id} was launched already")
-        return generation > latest
+        return self._seen.is_new(order.job.job_id, order.generation)
 
     def launch(self, order: LaunchOrder, command: Command) -> None:
         """Starts a job's part here; the same launch again changes nothing, a newer one replaces an older.
@@ -115,7 +111,7 @@ class Trainers:
             process = self._launcher.start((job_id, generation), command)
         except OSError as error:
             raise Refused(RefusalKind.PRECONDITION, f"{command.argv[0]} cannot be started: {error}") from error
-        self._remember(job_id, generation)
+        self._seen.note(job_id, generation)
         trainer = _Trainer(order, command.num_ranks, process, order.iterations_done)
         self._trainers[job_id] = trainer
         if self.hang_s > 0:
@@ -159,24 +155,24 @@ class Trainers:
             trainer.iterations_done = max(trainer.iterations_done, iterations)
             self._report(trainer, ReportKind.PROGRESS)
 
+    async def all_left(self) -> None:
+        """Waits until every trainer has left and was reported."""
+        while self._trainers:
+            self._changed.clear()
+            await self._changed.wait()
+
     async def stop_all(self) -> None:
         """Ends all trainers at once and waits until they are gone; nothing is reported."""
         for trainer in self._trainers.values():
             trainer.superseded = True
             self._launcher.signal(trainer.key, signal.SIGKILL)
         self._trainers.clear()
-        self._latest.clear()
+        self._seen.clear()
         await asyncio.gather(*self._leaving)
 
     def _find(self, job_id: str, generation: int) -> _Trainer | None:
         trainer = self._trainers.get(job_id)
         return trainer if trainer is not None and trainer.order.generation == generation else None
-
-    def _remember(self, job_id: str, generation: int) -> None:
-        self._latest[job_id] = generation
-        self._latest.move_to_end(job_id)
-        if len(self._latest) > _REMEMBERED:
-            self._latest.popitem(last=False)
 
     def _expect_exit(self, trainer: _Trainer) -> None:
         if trainer.state is not TrainerState.STOPPING:
@@ -228,6 +224,7 @@ class Trainers:
             tail = self._launcher.log_tail(trainer.key)
             reason = f"{how} after {trainer.iterations_done} iterations"
             self._report(trainer, ReportKind.FAILED, f"{reason}: {tail}" if tail else reason)
+        self._changed.set()
 
     def _report(self, trainer: _Trainer, kind: ReportKind, reason: str = "") -> None:
         self._emit(TrainerReport(*trainer.key, kind, trainer.iterations_done, reason, trainer.saved))

@@ -13,14 +13,15 @@ import grpc
 import grpc.aio
 
 from cluster_exp.domain.errors import InputError
-from cluster_exp.protocol.messages import PROTOCOL_VERSION, LaunchOrder, Order, Registration, Welcome
+from cluster_exp.protocol.messages import PROTOCOL_VERSION, LaunchOrder, Order, Registration, TrainerStatus, Welcome
+from cluster_exp.protocol.outbox import Outbox
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.runtime import codec, fields
 from cluster_exp.runtime.agent import MakeLauncher, NodeAgent
 from cluster_exp.runtime.checkpoints import check_shared
 from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.launchers import SubprocessJobLauncher
-from cluster_exp.runtime.outbox import Outbox
+from cluster_exp.runtime.leftovers import LIFE, OWNER, end_marked, owner_mark
 from cluster_exp.runtime.rpc import worker_pb2
 from cluster_exp.runtime.rpc.master_pb2 import RegisterReply, ReportReply, ReportRequest
 from cluster_exp.runtime.rpc.master_pb2_grpc import MasterServiceStub
@@ -36,6 +37,7 @@ _DEADLINE_S = 5.0
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 2.0
 _LOOPBACK = "127.0.0.1"
+_LAST_WORD_S = 5.0  # wall time in which the master has to take the last batch of a worker that leaves
 _GONE = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT})
 _DENIED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _log = logging.getLogger(__name__)
@@ -69,12 +71,16 @@ class Worker:
     def __init__(self, config: WorkerConfig, make_launcher: MakeLauncher | None = None) -> None:
         """`make_launcher` starts trainers in another way than as processes of this machine."""
         self._config = config
+        self._marks = {OWNER: owner_mark(config.master, config.node), LIFE: uuid.uuid4().hex}
         self.stopping = asyncio.Event()  # told to leave
+        self._urgent = asyncio.Event()  # set while something should not wait for the next interval
+        self._heard = asyncio.Event()  # set when the master has taken a batch
+        self._draining: asyncio.Task[None] | None = None
         self._channel = open_channel(config.master, config.access, Role.WORKER)
         self._master = MasterServiceStub(self._channel)
-        self._outbox = Outbox(config.node, "")
+        self._outbox = Outbox(config.node, "", self._urgent.set)
         self._agent = NodeAgent(
-            make_launcher or (lambda hear: SubprocessJobLauncher(config.log_dir, config.node)),
+            make_launcher or (lambda hear: SubprocessJobLauncher(config.log_dir, config.node, self._marks)),
             lambda report: self._outbox.add(report),
             _LOOPBACK,  # turns carry no proof of who takes them
             config.grace_s,
@@ -85,7 +91,30 @@ class Worker:
     def stop(self) -> None:
         """Makes `run` stop all trainers and return."""
         self.stopping.set()
-        self._outbox.urgent.set()
+        self._urgent.set()
+
+    def statuses(self) -> tuple[TrainerStatus, ...]:
+        """Its trainers."""
+        return self._agent.statuses()
+
+    def drain(self) -> None:
+        """Makes `run` return when all trainers have left in peace and the master knows; again: at once."""
+        if self._draining is not None:
+            self.stop()
+        else:
+            self._draining = asyncio.create_task(self._drain(), name="drain")
+
+    async def _drain(self) -> None:
+        _log.info("node=%s leaves: its trainers finish their iteration", self._config.node)
+        self._outbox.hold()
+        await self._agent.drain()
+        self._outbox.leave()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                while not self._outbox.left:
+                    self._heard.clear()
+                    await self._heard.wait()
+        self.stop()
 
     async def run(self) -> None:
         """Serves its node until the master, or `stop`, tells it to leave.
@@ -103,9 +132,14 @@ class Worker:
             while not self.stopping.is_set():
                 welcome = await self._register(f"{self._config.host}:{port}")
                 if welcome is not None:
+                    await self._end_leftovers()
                     await self._relay(welcome)
                     await self._agent.stop_all()
+                    if self._draining is not None:
+                        self.stop()
         finally:
+            if self._draining is not None:
+                self._draining.cancel()
             await self._agent.close()
             await server.stop(grace=0.2)
             await self._channel.close(None)
@@ -113,7 +147,8 @@ class Worker:
     async def _register(self, address: str) -> Welcome | None:
         """Offers the node until the master answers; None when told to stop before."""
         instance = uuid.uuid4().hex
-        self._outbox = Outbox(self._config.node, instance)
+        self._outbox = Outbox(self._config.node, instance, self._urgent.set)
+        told = ""
         wait_s = _FIRST_WAIT_S
         while not self.stopping.is_set():
             offer = self._offer(instance, address)
@@ -122,6 +157,9 @@ class Worker:
             except grpc.aio.AioRpcError as error:
                 if error.code() in _GONE | _DENIED:
                     raise WorkerRefusedError(error.details()) from None
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not told:
+                    told = str(error.details())
+                    _log.warning("not taken yet, and trying again: %s", told)
                 _log.info("master=%s does not answer yet: %s", self._config.master, error.code().name)
             else:
                 welcome = _read_welcome(reply)
@@ -146,14 +184,27 @@ class Worker:
             self._agent.statuses(),
         )
 
+    @property
+    def _over(self) -> bool:
+        """Whether there is nothing more to report: told to stop, or the master has taken the last batch."""
+        return self.stopping.is_set() or self._outbox.left
+
+    async def _end_leftovers(self) -> None:
+        """Ends what a former worker of this node left running. Only the node's one worker may: the master said so."""
+        mine = {LIFE: self._marks[LIFE]}
+        ended = await asyncio.to_thread(end_marked, {OWNER: self._marks[OWNER]}, mine)
+        if ended:
+            _log.warning("node=%s ended %d processes that a former worker left", self._config.node, ended)
+
     async def _relay(self, welcome: Welcome) -> None:
         """Sends batches until told to stop, or until the master counts this worker as lost."""
         wait_s = _FIRST_WAIT_S
-        while not self.stopping.is_set():
+        while not self._over:
             call = self._master.Report()
             try:
                 async for acknowledged in self._batches(call, welcome.report_interval_s):
                     self._outbox.acknowledged(acknowledged)
+                    self._heard.set()
                     wait_s = _FIRST_WAIT_S
             except grpc.aio.AioRpcError as error:
                 if error.code() in _GONE:
@@ -171,7 +222,7 @@ class Worker:
         """
         loop = asyncio.get_running_loop()
         due_s = loop.time()
-        while not self.stopping.is_set():
+        while not self._over:
             due_s = min(due_s, loop.time()) + interval_s  # being late once does not make the next one late
             async with asyncio.timeout(_DEADLINE_S):
                 await call.write(codec.batch_to(self._outbox.batch()))
@@ -183,9 +234,12 @@ class Worker:
         await call.done_writing()
 
     async def _until_due(self, wait_s: float) -> None:
+        if self._outbox.urgent:
+            return
+        self._urgent.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                await self._outbox.urgent.wait()
+                await self._urgent.wait()
 
     async def _pause(self, wait_s: float) -> None:
         with suppress(TimeoutError):
@@ -193,6 +247,10 @@ class Worker:
 
 
 def _read_welcome(reply: RegisterReply) -> Welcome:
+    if reply.protocol_version != PROTOCOL_VERSION:
+        raise WorkerRefusedError(
+            f"the master speaks protocol version {reply.protocol_version}, this worker speaks {PROTOCOL_VERSION}"
+        )
     try:
         return codec.welcome_from(reply)
     except FieldError as error:

@@ -64,13 +64,15 @@ def config_from(arguments: argparse.Namespace) -> WorkerConfig:
 def worker_main(config: WorkerConfig, parent_pid: int | None = None) -> int:
     """Runs a worker until it is told to leave; returns the exit code.
 
+    SIGTERM and SIGINT let its trainers finish their iteration first; a second one, or SIGHUP, ends them at once.
+
     With a parent's process id it leaves when that process dies.
 
     Raises:
         InputError: the master does not want this worker.
     """
     if parent_pid is not None:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
         if os.getppid() != parent_pid:
             return 1
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -85,7 +87,8 @@ async def _serve(config: WorkerConfig) -> None:
     worker = Worker(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, worker.stop)
+        loop.add_signal_handler(number, worker.drain)
+    loop.add_signal_handler(signal.SIGHUP, worker.stop)  # its terminal, or the run that started it, is gone
     await worker.run()
 
 

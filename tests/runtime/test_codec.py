@@ -173,7 +173,7 @@ def test_a_launch_with_a_bad_field_is_refused_by_its_name(path, value, field):
             worker_pb2.QueryTrainersReply(trainers=[common_pb2.TrainerStatus()]),
             "trainers[0].state",
         ),
-        (codec.welcome_from, master_pb2.RegisterReply(), "time_scale"),
+        (codec.welcome_from, master_pb2.RegisterReply(protocol_version=4), "time_scale"),
         (codec.job_view_from, master_pb2.JobView(), "state"),
     ],
 )

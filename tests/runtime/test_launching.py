@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import uuid
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ from cluster_exp.protocol.messages import (
 from cluster_exp.protocol.refusal import Refused
 from cluster_exp.runtime.commands import Command
 from cluster_exp.runtime.launchers import SubprocessJobLauncher
+from cluster_exp.runtime.leftovers import LIFE, OWNER, end_marked
 from cluster_exp.runtime.trainers import Trainers
-from tests.runtime.live_kit import job, until
+from tests.runtime.live_kit import DEADLINE_S, job, until
 
 FOREVER = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
 
@@ -35,10 +37,19 @@ def command(*argv: str) -> Command:
     return Command(argv)
 
 
+MARKS = {OWNER: uuid.uuid4().hex, LIFE: "this one"}
+# A grandchild that left its process group and its session, as daemons do.
+DAEMON = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
+print(child.pid, flush=True)
+"""
+
+
 class Bench:
     def __init__(self, log_dir, grace_s: float = 30.0) -> None:
         self.reports: list[TrainerReport] = []
-        self.launcher = SubprocessJobLauncher(log_dir, "n0")
+        self.launcher = SubprocessJobLauncher(log_dir, "n0", MARKS)
         self.trainers = Trainers(self.launcher, self.reports.append, grace_s)
 
     async def left(self) -> TrainerReport:
@@ -186,6 +197,43 @@ def test_one_that_does_not_stop_is_ended_by_force(tmp_path):
     run(scenario())
 
 
+def test_what_left_its_process_group_is_ended_with_its_launch(tmp_path):
+    async def scenario():
+        bench = Bench(tmp_path)
+        env = {"CLUSTER_EXP_JOB_ID": "a", "CLUSTER_EXP_GENERATION": "1"}
+        bench.trainers.launch(order(), Command((sys.executable, "-c", DAEMON), env, cwd=tmp_path))
+        await bench.left()
+        pid = int((tmp_path / "trainer-a-n0.log").read_text())
+        await until(lambda: not alive(pid), "the daemon to end")
+
+    run(scenario())
+
+
+def test_what_a_former_worker_left_is_ended_and_nothing_else():
+    def start(**marks: str) -> subprocess.Popen:
+        return subprocess.Popen(FOREVER, env={**os.environ, **marks})
+
+    mark = uuid.uuid4().hex
+    left = start(**{OWNER: mark, LIFE: "the former"})
+    mine = start(**{OWNER: mark, LIFE: "this one"})
+    others = start(**{OWNER: "another", LIFE: "the former"})
+    try:
+        asyncio.run(until(lambda: all(b"pause" in cmdline(one.pid) for one in (left, mine, others)), "the processes"))
+        assert end_marked({OWNER: mark}, {LIFE: "this one"}) == 1
+        assert left.wait(DEADLINE_S) == -signal.SIGKILL
+        assert mine.poll() is None
+        assert others.poll() is None
+        assert end_marked({OWNER: mark}, {LIFE: "this one"}) == 0
+    finally:
+        for process in (left, mine, others):
+            process.kill()
+            process.wait()
+
+
+def cmdline(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def test_trainers_die_with_a_killed_worker(tmp_path):
     script = textwrap.dedent(f"""
         import asyncio, sys
@@ -194,7 +242,7 @@ def test_trainers_die_with_a_killed_worker(tmp_path):
         from cluster_exp.runtime.launchers import SubprocessJobLauncher
 
         async def main():
-            process = SubprocessJobLauncher(Path({str(tmp_path)!r}), "n0").start(("a", 1), Command({FOREVER!r}))
+            process = SubprocessJobLauncher(Path({str(tmp_path)!r}), "n0", {{}}).start(("a", 1), Command({FOREVER!r}))
             print(process.pid, flush=True)
             await asyncio.Event().wait()
 

@@ -16,6 +16,7 @@ from cluster_exp.domain.actions import Launch
 from cluster_exp.domain.allotment import NodeShare
 from cluster_exp.domain.events import JobFinished, Progressed, WorkerJoined, WorkerLost
 from cluster_exp.protocol.messages import (
+    PROTOCOL_VERSION,
     LaunchOrder,
     PreemptOrder,
     Registration,
@@ -24,16 +25,17 @@ from cluster_exp.protocol.messages import (
     TrainerState,
     Welcome,
 )
+from cluster_exp.protocol.outbox import Outbox
 from cluster_exp.runtime import codec
 from cluster_exp.runtime.commands import package_path
 from cluster_exp.runtime.master import Master
-from cluster_exp.runtime.outbox import Outbox
 from cluster_exp.runtime.rpc import master_pb2, worker_pb2
 from cluster_exp.runtime.rpc.master_pb2_grpc import (
     MasterServiceServicer,
     add_MasterServiceServicer_to_server,
 )
 from cluster_exp.runtime.rpc.worker_pb2_grpc import WorkerServiceStub
+from cluster_exp.runtime.services import SERVER_OPTIONS
 from cluster_exp.runtime.settings import MasterConfig
 from cluster_exp.runtime.worker import Worker, WorkerConfig, WorkerRefusedError
 from tests.runtime.live_kit import DEADLINE_S, Memory, cluster, job, scheduler, until
@@ -61,6 +63,7 @@ class PaperMaster(MasterServiceServicer):
     """A master that takes every batch, or fails to, and notes the reports of each number."""
 
     def __init__(self) -> None:
+        self.left: list[str] = []  # nodes whose worker said that it leaves
         self.offers: list[Registration] = []
         self.batches: dict[int, tuple[TrainerReport, ...]] = {}
         self.repeats = 0
@@ -80,6 +83,8 @@ class PaperMaster(MasterServiceServicer):
                 self.lost_answers -= 1
                 self.repeats += 1
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")
+            if batch.leaving:
+                self.left.append(batch.node)
             yield master_pb2.ReportReply(acknowledged=batch.sequence)
 
     def reports(self, kind: ReportKind) -> list[TrainerReport]:
@@ -87,11 +92,11 @@ class PaperMaster(MasterServiceServicer):
 
 
 @asynccontextmanager
-async def paper_master():
-    servicer = PaperMaster()
-    server = grpc.aio.server()
+async def paper_master(servicer: PaperMaster | None = None, port: int = 0):
+    servicer = servicer or PaperMaster()
+    server = grpc.aio.server(options=SERVER_OPTIONS)
     add_MasterServiceServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     try:
         yield servicer, f"127.0.0.1:{port}"
@@ -184,16 +189,24 @@ def test_a_worker_that_was_frozen_for_longer_than_its_lease_starts_anew(tmp_path
     run(scenario())
 
 
-def test_a_second_worker_of_a_node_is_told_that_there_is_one(tmp_path):
+def test_a_second_worker_of_a_node_waits_until_the_first_is_gone(tmp_path, caplog):
     async def scenario():
         master = Master(MasterConfig(cluster(), SCALE), scheduler(), Memory())
         address = await master.start()
         task = asyncio.create_task(master.run([], 1))
         async with running_worker(address, tmp_path):
             await until(lambda: 0 in master.roster.members, "the first worker")
+            first = master.roster.members[0].registration.instance
             second = Worker(WorkerConfig(address, "n0", 2, tmp_path))
-            with pytest.raises(WorkerRefusedError, match="node n0 has a worker already"):
-                await second.run()
+            waiting = asyncio.create_task(second.run())
+            await until(lambda: "node n0 has a worker already" in caplog.text, "the second worker to be told")
+            assert "heard 0." in caplog.text
+            assert not waiting.done()
+            master.roster.drop(0)  # as when the first one's lease has lapsed
+            await until(lambda: 0 in master.roster.members, "another worker")
+            assert master.roster.members[0].registration.instance != first
+            second.stop()
+            await waiting
             master.stop("test over")
             await task
             await master.close("test over")
@@ -204,27 +217,94 @@ def test_a_second_worker_of_a_node_is_told_that_there_is_one(tmp_path):
 def test_a_master_that_answers_nonsense_is_named(tmp_path):
     async def scenario():
         async with paper_master() as (master, address):
-            master.welcome = master_pb2.RegisterReply()
-            with pytest.raises(WorkerRefusedError, match="the answer to the registration: time_scale"):
-                await Worker(WorkerConfig(address, "n0", 2, tmp_path)).run()
+            for welcome, words in (
+                (
+                    master_pb2.RegisterReply(protocol_version=PROTOCOL_VERSION),
+                    "registration: time_scale",
+                ),
+                (master_pb2.RegisterReply(), "the master speaks protocol version 0, this worker speaks"),
+            ):
+                master.welcome = welcome
+                with pytest.raises(WorkerRefusedError, match=words):
+                    await Worker(WorkerConfig(address, "n0", 2, tmp_path)).run()
+
+    run(scenario())
+
+
+def test_a_worker_that_is_told_to_leave_lets_its_trainers_finish_their_iteration(tmp_path):
+    async def scenario():
+        async with paper_master() as (master, address):
+            worker = Worker(WorkerConfig(address, "n0", 2, tmp_path))
+            task = asyncio.create_task(worker.run())
+            await until(lambda: master.offers, "the registration")
+            offer = master.offers[0]
+            async with grpc.aio.insecure_channel(offer.worker_address) as channel:
+                stub = WorkerServiceStub(channel)
+                assert not await carry(stub, launch(offer.turns_address))
+                await until(lambda: master.reports(ReportKind.PROGRESS), "progress")
+                worker.drain()
+                await asyncio.sleep(0)  # it begins
+                assert not await carry(stub, launch(offer.turns_address, 2))  # goes back when the node is gone
+            await asyncio.wait_for(task, DEADLINE_S)
+            (left,) = master.reports(ReportKind.PREEMPTED)
+            assert left.iterations_done % 5 == 0
+            assert left.generation == 1
+            assert master.left == ["n0"]
+            last = max(master.batches)
+            assert left in master.batches[last]
+            assert not any(
+                report.kind is ReportKind.STARTED and report.generation == 2 for report in left_over(master)
+            )
+
+    run(scenario())
+
+
+def left_over(master: PaperMaster) -> list[TrainerReport]:
+    return [report for batch in master.batches.values() for report in batch]
+
+
+def test_a_worker_outlives_its_master_and_loses_no_word(tmp_path):
+    async def scenario():
+        async with paper_master() as (master, address):
+            worker = Worker(WorkerConfig(address, "n0", 2, tmp_path))
+            task = asyncio.create_task(worker.run())
+            await until(lambda: master.offers, "the registration")
+            offer = master.offers[0]
+            async with grpc.aio.insecure_channel(offer.worker_address) as channel:
+                assert not await carry(WorkerServiceStub(channel), launch(offer.turns_address, iterations=60))
+            await until(lambda: master.reports(ReportKind.STARTED), "the start")
+        taken = max(master.batches)
+        assert not master.reports(ReportKind.FINISHED)
+        log = tmp_path / "trainer-a-n0.log"
+        await until(lambda: not worker.statuses(), "the trainer to end without a master")
+        async with paper_master(master, int(address.rpartition(":")[2])):
+            await until(lambda: master.reports(ReportKind.FINISHED), "the end to be told")
+            assert len(master.offers) == 1
+            assert sorted(master.batches) == list(range(1, max(master.batches) + 1))
+            assert max(master.batches) > taken
+            assert not log.exists()
+            worker.stop()
+            await task
 
     run(scenario())
 
 
 def test_an_unacknowledged_batch_stays_as_it_is_and_progress_is_merged():
-    box = Outbox("n0", "x")
+    told = []
+    box = Outbox("n0", "x", lambda: told.append(1))
     box.add(TrainerReport("a", 1, ReportKind.PROGRESS, 1))
-    assert not box.urgent.is_set()
+    assert not box.urgent
     box.add(TrainerReport("a", 1, ReportKind.PROGRESS, 2))
     first = box.batch()
     assert [report.iterations_done for report in first.reports] == [2]
     box.add(TrainerReport("a", 1, ReportKind.PROGRESS, 3))
     box.add(TrainerReport("a", 1, ReportKind.FINISHED, 4))
-    assert box.urgent.is_set()
+    assert told == [1]
     assert box.batch() is first
     box.acknowledged(0)
     assert box.batch() is first
     box.acknowledged(first.sequence)
+    assert box.urgent
     second = box.batch()
     assert (second.sequence, [report.kind for report in second.reports]) == (2, [ReportKind.FINISHED])
-    assert not box.urgent.is_set()
+    assert not box.urgent

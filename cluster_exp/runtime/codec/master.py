@@ -107,6 +107,7 @@ def welcome_to(welcome: Welcome) -> master.RegisterReply:
         stage_logs=welcome.stage_logs,
         stage_limit_s=welcome.limits.stage_s,
         hang_limit_s=welcome.limits.hang_s,
+        protocol_version=welcome.protocol_version,
         comm=welcome.comm,
         checkpoints=None if welcome.checkpoints is None else _checkpoints_to(welcome.checkpoints),
     )
@@ -157,6 +158,7 @@ def welcome_from(message: master.RegisterReply) -> Welcome:
             fields.number("stage_limit_s", message.stage_limit_s),
             fields.number("hang_limit_s", message.hang_limit_s),
         ),
+        protocol_version=message.protocol_version,
         comm=_comm_from(message.comm),
         checkpoints=_checkpoints_from(message.checkpoints) if message.HasField("checkpoints") else None,
     )
@@ -164,7 +166,9 @@ def welcome_from(message: master.RegisterReply) -> Welcome:
 
 def batch_to(batch: ReportBatch) -> master.ReportRequest:
     """The message of a batch of reports."""
-    message = master.ReportRequest(node=batch.node, instance=batch.instance, sequence=batch.sequence)
+    message = master.ReportRequest(
+        node=batch.node, instance=batch.instance, sequence=batch.sequence, leaving=batch.leaving
+    )
     for report in batch.reports:
         entry = message.reports.add(
             job_id=report.job_id,
@@ -190,6 +194,7 @@ def batch_from(message: master.ReportRequest) -> ReportBatch:
         instance=fields.name("instance", message.instance),
         sequence=fields.count("sequence", message.sequence, 1),
         reports=tuple(reports),
+        leaving=message.leaving,
     )
 
 
