@@ -45,6 +45,10 @@ class Assignments:
         for trainer in registration.trainers:
             self._send(node, PreemptOrder(trainer.job_id, trainer.generation))
 
+    def heard(self, node: int) -> None:
+        """A worker that is connected sent its first batch."""
+        self._outgoing.heard(node)
+
     def disconnect(self, node: int, now_s: float) -> Sequence[Event]:
         """Gives up a lost worker, and stops the other parts of the jobs that ran there.
 

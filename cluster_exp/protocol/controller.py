@@ -127,12 +127,16 @@ class Controller:
             Refused: its worker is not on the roster, or a batch before it is missing.
         """
         node, new = self.roster.take(batch, wall_s)
+        member = self.roster.members[node]
+        if not member.heard:
+            member.heard = True
+            self._assignments.heard(node)
         if new:
             self._take_reports(node, batch.reports, batch.sequence, at_s)
             if batch.leaving:
                 self.lose(node, "its worker leaves", at_s)
                 return batch.sequence
-        return self.roster.members[node].taken
+        return member.taken
 
     def order_refused(self, node: int, order: Order, reason: str, at_s: float) -> None:
         """A worker will not carry out an order: a launch has failed then."""

@@ -33,7 +33,11 @@ class Outgoing(Protocol):
     """Takes orders, in order. They leave only after what they follow from is safe: the driver sees to that."""
 
     def connect(self, node: int, registration: Registration) -> None:
-        """A worker is there from now on."""
+        """A worker is there from now on. Its orders wait until it was `heard`: only then does it know its node."""
+        ...
+
+    def heard(self, node: int) -> None:
+        """A worker sent a batch: it has taken the answer to its registration, and orders may go."""
         ...
 
     def disconnect(self, node: int) -> None:

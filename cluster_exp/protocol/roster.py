@@ -15,6 +15,7 @@ class Member:
     registration: Registration
     heard_s: float  # wall time of its last word
     taken: int = 0  # highest batch that was taken
+    heard: bool = False  # it sent a batch to this very master
     resumed: bool = False  # batches after `taken` may have been taken by the master that was there before
 
 

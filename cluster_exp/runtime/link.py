@@ -46,18 +46,23 @@ class WorkerLink:
     """A channel to one worker and the orders that wait to be sent over it; those that wait together go together."""
 
     def __init__(self, registration: Registration, trouble: Trouble, access: Access | None = None) -> None:
-        self._name = registration.node
+        self._name, self._instance = registration.node, registration.instance
         self._trouble = trouble
         self._channel = open_channel(registration.worker_address, access, Role.ADMIN)
         self._stub = WorkerServiceStub(self._channel)
         self._queue: deque[Delivery] = deque()
         self._filled = asyncio.Event()
+        self._open = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"orders to {self._name}")
 
     def send(self, delivery: Delivery) -> None:
         """Queues an order behind the earlier ones."""
         self._queue.append(delivery)
         self._filled.set()
+
+    def open(self) -> None:
+        """From now on orders go; before, they only wait."""
+        self._open.set()
 
     def wake(self) -> None:
         """Looks again whether the next order may be sent."""
@@ -81,6 +86,7 @@ class WorkerLink:
         await self._channel.close(None)
 
     async def _run(self) -> None:
+        await self._open.wait()
         while True:
             ready = self._take_ready()
             if not ready:
@@ -109,7 +115,7 @@ class WorkerLink:
         orders = [_whole(entry) for entry in queued]
         if not orders:
             return
-        request = codec.orders_to(orders)
+        request = codec.orders_to(orders, self._instance)
         wait_s = _FIRST_WAIT_S
         for attempt in range(1, _ATTEMPTS + 1):
             try:

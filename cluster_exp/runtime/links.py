@@ -44,7 +44,7 @@ class Links:
         self._closing: set[asyncio.Task[None]] = set()
 
     def connect(self, node: int, registration: Registration) -> None:
-        """Opens a link to a worker; it closes one to the node's former worker."""
+        """Makes a link to a worker, whose orders wait until it is heard; closes one to the node's former worker."""
         self.disconnect(node)
         trouble = Trouble(
             refused=lambda order, reason: self._refused(node, order, reason),
@@ -53,6 +53,11 @@ class Links:
             waits=self._waiting.add,
         )
         self._links[node] = WorkerLink(registration, trouble, self._access)
+
+    def heard(self, node: int) -> None:
+        """Lets the orders to a worker go."""
+        if node in self._links:
+            self._links[node].open()
 
     def disconnect(self, node: int) -> None:
         """Closes the link to a worker; what it was not sent is over."""

@@ -74,6 +74,7 @@ class Worker:
         self._marks = {OWNER: owner_mark(config.master, config.node), LIFE: uuid.uuid4().hex}
         self.stopping = asyncio.Event()  # told to leave
         self._urgent = asyncio.Event()  # set while something should not wait for the next interval
+        self._instance = ""  # as which it is registered
         self._heard = asyncio.Event()  # set when the master has taken a batch
         self._draining: asyncio.Task[None] | None = None
         self._channel = open_channel(config.master, config.access, Role.WORKER)
@@ -124,7 +125,9 @@ class Worker:
         """
         server = make_server(self._config.access)
         alone = not is_loopback(f"{self._config.host}:0")
-        add_WorkerServiceServicer_to_server(WorkerServicer(self._agent, self.stop, alone), server)
+        add_WorkerServiceServicer_to_server(
+            WorkerServicer(self._agent, self.stop, lambda: self._instance, alone), server
+        )
         port = listen(server, f"{self._config.host}:0", self._config.access)
         self._agent.start()
         await server.start()
@@ -134,6 +137,7 @@ class Worker:
                 if welcome is not None:
                     await self._end_leftovers()
                     await self._relay(welcome)
+                    self._instance = ""
                     await self._agent.stop_all()
                     if self._draining is not None:
                         self.stop()
@@ -165,6 +169,7 @@ class Worker:
                 welcome = _read_welcome(reply)
                 _check_checkpoints(welcome)
                 self._agent.welcome(welcome)
+                self._instance = instance
                 return welcome
             await self._pause(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
@@ -268,14 +273,22 @@ def _check_checkpoints(welcome: Welcome) -> None:
 class WorkerServicer(WorkerServiceServicer):
     """The master's orders, checked and handed to the node's agent in the same event loop."""
 
-    def __init__(self, agent: NodeAgent, stop: Callable[[], None], alone: bool = False) -> None:
-        """`alone`: jobs of several nodes are refused, because trainers of other machines cannot take turns here."""
+    def __init__(
+        self, agent: NodeAgent, stop: Callable[[], None], instance: Callable[[], str], alone: bool = False
+    ) -> None:
+        """`instance` tells as what the worker is registered, "" = it is not.
+
+        `alone`: jobs of several nodes are refused, because trainers of other machines cannot take turns here.
+        """
         self._agent = agent
         self._alone = alone
         self._stop = stop
+        self._instance = instance
 
     async def Carry(self, request: worker_pb2.OrdersRequest, context: _Context) -> worker_pb2.OrdersReply:
         """Carries out orders; says which of them were refused."""
+        if not self._instance() or request.instance != self._instance():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "these orders are meant for another registration")
         reply = worker_pb2.OrdersReply()
         for place, message in enumerate(request.orders):
             try:

@@ -44,5 +44,13 @@ def broken_run(seed: int, *, calm: bool = False, masters: int | None = None) -> 
     ).run()
 
 
+def killed_run(point: int) -> FaultReport:
+    """A short run without other faults whose master is killed at one point of its work."""
+    jobs = [job(f"j{i}", 1 + i % 3, 4 + i, 2.0 * i) for i in range(4)]
+    run = FaultyRun(FaultSpec(point), cluster(2, 2), jobs[:2], jobs[2:], lambda: scheduler("srsf"), LockstepSpeed())
+    run.kill_master_at(point)
+    return run.run()
+
+
 if __name__ == "__main__":
     print(broken_run(int(sys.argv[1])))

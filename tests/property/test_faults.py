@@ -14,7 +14,7 @@ from cluster_exp.protocol import gangs, launches, retries, roster, submissions
 from cluster_exp.sim.faults import master
 from cluster_exp.sim.faults.run import total
 from cluster_exp.sim.faults.spec import FaultSpec, parse_faults
-from tests.property.faults_kit import broken_run
+from tests.property.faults_kit import broken_run, killed_run
 
 CHUNK = 50
 SEEDS = 500
@@ -41,6 +41,18 @@ def test_no_job_is_lost_and_none_counts_twice(first):
 @pytest.mark.parametrize("first", range(SEEDS, SEEDS + SOAK_SEEDS, CHUNK))
 def test_no_job_is_lost_in_many_runs(first):
     run_chunk(first)
+
+
+def test_a_master_killed_at_any_point_of_a_run_loses_nothing():
+    killed = 0
+    for point in range(1000):
+        report = killed_run(point)
+        assert report.lost == ()
+        assert report.ended == {"finished": 4}
+        if not report.injected:  # the run was over before
+            break
+        killed += 1
+    assert 100 < killed < 1000
 
 
 def test_the_same_seed_is_the_same_run():

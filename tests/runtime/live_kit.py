@@ -159,6 +159,7 @@ async def paper_run(
     try:
         for worker in workers:
             await stub.Register(worker.offer(), timeout=DEADLINE_S)
+            await worker.report(stub)
         yield master, stub, workers, memory, running
     finally:
         master.stop("test over")

@@ -47,6 +47,7 @@ async def link_to_recipient():
     await server.start()
     links = Links(lambda node, order, why: refused.append((order, why)), lambda node, why: silent.append(why))
     links.connect(0, Registration(PROTOCOL_VERSION, "n0", "first", f"127.0.0.1:{port}", "127.0.0.1:9", 1))
+    links.heard(0)
     try:
         yield recipient, links, refused, silent
     finally:

@@ -100,11 +100,11 @@ def test_a_repeated_batch_counts_once_and_a_missing_one_is_refused():
                 TrainerReport("a", order.generation, STARTED, 0),
                 TrainerReport("a", order.generation, PROGRESS, 40),
             )
-            assert await worker.report(stub, *batch, sequence=1) == 1
-            assert await worker.report(stub, *batch, sequence=1) == 1
-            async with refusal(grpc.StatusCode.FAILED_PRECONDITION, "number 2 is the next"):
-                await worker.report(stub, sequence=3)
-            worker.sequence = 1
+            assert await worker.report(stub, *batch, sequence=2) == 2
+            assert await worker.report(stub, *batch, sequence=2) == 2
+            async with refusal(grpc.StatusCode.FAILED_PRECONDITION, "number 3 is the next"):
+                await worker.report(stub, sequence=4)
+            worker.sequence = 2
             await worker.tell(stub, order, FINISHED, 100)
             assert await asyncio.wait_for(running, DEADLINE_S)
             assert len(memory.of(JobStarted)) == 1
@@ -261,6 +261,7 @@ def test_a_silent_worker_is_lost_and_its_jobs_run_elsewhere():
             assert lead.launches()[1].job.job_id == "a"
             other.instance, other.sequence = "second", 0
             await stub.Register(other.offer(), timeout=DEADLINE_S)
+            await other.report(stub)
             await lead.tell(stub, lead.launches()[1], FINISHED, 500)
             await until(lambda: len(lead.launches()) == 3 and len(other.launches()) == 2, "the wide job again")
             again = lead.launches()[2]

@@ -343,7 +343,7 @@ def test_a_worker_beyond_loopback_refuses_jobs_that_span_nodes():
         return LaunchOrder(job(name, nodes, 40), 1, shares, 0, 1, "127.0.0.1:1")
 
     agent = Agent()
-    servicer = WorkerServicer(agent, lambda: None, alone=True)
-    reply = asyncio.run(servicer.Carry(codec.orders_to([order("one", 1), order("wide", 2)]), None))
+    servicer = WorkerServicer(agent, lambda: None, lambda: "me", alone=True)
+    reply = asyncio.run(servicer.Carry(codec.orders_to([order("one", 1), order("wide", 2)], "me"), None))
     assert [order.job.job_id for order in agent.carried] == ["one"]
     assert "spans nodes" in reply.refused[0].reason

@@ -108,9 +108,9 @@ def launch(turns_address, generation=1, done=0, iterations=100_000) -> LaunchOrd
     return LaunchOrder(job("a", 2, iterations), generation, (NodeShare(0, (0, 1)),), done, 5, turns_address)
 
 
-async def carry(stub: WorkerServiceStub, *orders) -> list[str]:
+async def carry(stub: WorkerServiceStub, instance: str, *orders) -> list[str]:
     """Sends orders; returns why some were refused."""
-    reply = await stub.Carry(codec.orders_to(orders), timeout=DEADLINE_S)
+    reply = await stub.Carry(codec.orders_to(orders, instance), timeout=DEADLINE_S)
     return [refusal.reason for refusal in reply.refused]
 
 
@@ -122,7 +122,7 @@ def test_launch_preempt_and_resume_over_grpc(tmp_path):
             async with grpc.aio.insecure_channel(offer.worker_address) as channel:
                 stub = WorkerServiceStub(channel)
                 for _ in range(2):
-                    assert not await carry(stub, launch(offer.turns_address))
+                    assert not await carry(stub, offer.instance, launch(offer.turns_address))
                 await until(lambda: master.reports(ReportKind.PROGRESS), "progress")
                 reply = await stub.QueryTrainers(worker_pb2.QueryTrainersRequest(), timeout=DEADLINE_S)
                 (status,) = codec.statuses_from(reply)
@@ -131,20 +131,20 @@ def test_launch_preempt_and_resume_over_grpc(tmp_path):
                 assert status.last_report_age_s < DEADLINE_S
                 master.lost_answers = 2
                 for _ in range(2):
-                    assert not await carry(stub, PreemptOrder("a", 1))
+                    assert not await carry(stub, offer.instance, PreemptOrder("a", 1))
                 await until(lambda: master.reports(ReportKind.PREEMPTED), "the trainer to leave")
                 await until(lambda: master.repeats == 2, "repeated batches")
                 (left,) = master.reports(ReportKind.PREEMPTED)
                 assert left.iterations_done > 0
                 assert left.iterations_done % 5 == 0
-                (why,) = await carry(stub, launch("nowhere", 2), PreemptOrder("nobody", 1))
+                (why,) = await carry(stub, offer.instance, launch("nowhere", 2), PreemptOrder("nobody", 1))
                 assert "turns_address: 'nowhere' given" in why
                 again = launch(offer.turns_address, 2, left.iterations_done, left.iterations_done + 20)
-                assert not await carry(stub, again)
+                assert not await carry(stub, offer.instance, again)
                 await until(lambda: master.reports(ReportKind.FINISHED), "the end")
                 assert master.reports(ReportKind.FINISHED)[0].iterations_done == left.iterations_done + 20
                 assert len(master.reports(ReportKind.STARTED)) == 2
-                (why,) = await carry(stub, launch(offer.turns_address))
+                (why,) = await carry(stub, offer.instance, launch(offer.turns_address))
                 assert why == "generation 2 of job a was launched already"
 
     run(scenario())
@@ -240,11 +240,13 @@ def test_a_worker_that_is_told_to_leave_lets_its_trainers_finish_their_iteration
             offer = master.offers[0]
             async with grpc.aio.insecure_channel(offer.worker_address) as channel:
                 stub = WorkerServiceStub(channel)
-                assert not await carry(stub, launch(offer.turns_address))
+                assert not await carry(stub, offer.instance, launch(offer.turns_address))
                 await until(lambda: master.reports(ReportKind.PROGRESS), "progress")
                 worker.drain()
                 await asyncio.sleep(0)  # it begins
-                assert not await carry(stub, launch(offer.turns_address, 2))  # goes back when the node is gone
+                assert not await carry(
+                    stub, offer.instance, launch(offer.turns_address, 2)
+                )  # goes back when the node is gone
             await asyncio.wait_for(task, DEADLINE_S)
             (left,) = master.reports(ReportKind.PREEMPTED)
             assert left.iterations_done % 5 == 0
@@ -271,7 +273,9 @@ def test_a_worker_outlives_its_master_and_loses_no_word(tmp_path):
             await until(lambda: master.offers, "the registration")
             offer = master.offers[0]
             async with grpc.aio.insecure_channel(offer.worker_address) as channel:
-                assert not await carry(WorkerServiceStub(channel), launch(offer.turns_address, iterations=60))
+                assert not await carry(
+                    WorkerServiceStub(channel), offer.instance, launch(offer.turns_address, iterations=60)
+                )
             await until(lambda: master.reports(ReportKind.STARTED), "the start")
         taken = max(master.batches)
         assert not master.reports(ReportKind.FINISHED)

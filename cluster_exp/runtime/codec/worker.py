@@ -124,9 +124,9 @@ def turns_from(message: worker.TurnsOrder) -> TurnsOrder:
     return TurnsOrder(group, _per_turn_from(message.iterations_per_turn))
 
 
-def orders_to(orders: Iterable[Order]) -> worker.OrdersRequest:
-    """The message of orders, in their order."""
-    return worker.OrdersRequest(orders=[_order_to(order) for order in orders])
+def orders_to(orders: Iterable[Order], instance: str) -> worker.OrdersRequest:
+    """The message of orders, in their order, to the worker that registered as `instance`."""
+    return worker.OrdersRequest(orders=[_order_to(order) for order in orders], instance=instance)
 
 
 def _order_to(order: Order) -> worker.Order:

@@ -77,17 +77,26 @@ class SimulatedLinks:
         self._queues: dict[int, deque[Delivery]] = {}
         self._under_way: dict[int, list[Delivery]] = {}
         self._held: list[Delivery] = []
+        self._heard: set[int] = set()
+        self._instances: dict[int, str] = {}
         self.dead = False
 
     def connect(self, node: int, registration: Registration) -> None:
         """A worker is there."""
         self.disconnect(node)
         self._queues[node] = deque()
+        self._instances[node] = registration.instance
+
+    def heard(self, node: int) -> None:
+        """Its orders may go."""
+        self._heard.add(node)
+        self._go_on()
 
     def disconnect(self, node: int) -> None:
         """A worker is lost."""
         for delivery in (*self._under_way.pop(node, ()), *self._queues.pop(node, ())):
             delivery.over = True
+        self._heard.discard(node)
 
     def send(self, delivery: Delivery) -> None:
         """Holds an order until the next flush."""
@@ -105,7 +114,7 @@ class SimulatedLinks:
 
     def _go_on(self) -> None:
         for node, queue in self._queues.items():
-            if node in self._under_way:
+            if node in self._under_way or node not in self._heard:
                 continue
             ready: list[Delivery] = []
             while queue and queue[0].ready:
@@ -134,8 +143,11 @@ class SimulatedLinks:
                 self._over(node, ready)
                 self._silent(node)
 
+        instance = self._instances[node]
         orders, worker = [delivery.order for delivery in ready], self._workers[node]
-        self._network.call(node, lambda answer: worker.carry(orders, answer), answered, silence, _DEADLINE_S)
+        self._network.call(
+            node, lambda answer: worker.carry(instance, orders, answer), answered, silence, _DEADLINE_S
+        )
 
     def _over(self, node: int, ready: Sequence[Delivery]) -> None:
         for delivery in ready:

@@ -203,6 +203,10 @@ class FaultyRun:
             for _ in range(count):
                 self._agenda.after(self._draw.uniform(0.0, self._horizon_s), what)
 
+    def kill_master_at(self, point: int) -> None:
+        """Kills the master at a point of its work, counted from now: before a commit, after it, after its orders."""
+        self._master.kill_soon(point)
+
     def _kill_master(self) -> None:
         self._master.kill_soon(self._draw.randrange(_MOST_KILL_POINTS))
 

@@ -87,7 +87,7 @@ class SimulatedWorker:
         self._instance = ""
         self._outbox = Outbox("", "")
         self._on_the_way = False
-        self._alive = False
+        self._alive = self._registered = False
         self.come_up()
 
     # Its life
@@ -113,7 +113,7 @@ class SimulatedWorker:
         self._launches.clear()
         self._instance = f"{self.node}.{self._life}"
         self._outbox = Outbox(self._spec.name, self._instance, self._urgent)
-        self._on_the_way = False
+        self._on_the_way = self._registered = False
         self._register(_FIRST_WAIT_S)
 
     def _end_trainers(self) -> None:
@@ -135,6 +135,7 @@ class SimulatedWorker:
                 if isinstance(answer, Refused):
                     again()
                 else:
+                    self._registered = True
                     self._report_regularly(life)
 
         self._send(self.node, offer, answered, again, _DEADLINE_S)
@@ -199,10 +200,10 @@ class SimulatedWorker:
 
     # Orders
 
-    def carry(self, orders: Sequence[Order], answer: Callable[[Any], None]) -> None:
+    def carry(self, instance: str, orders: Sequence[Order], answer: Callable[[Any], None]) -> None:
         """Carries out a call's orders; answers with (place, reason) of those that were refused."""
-        if not self._alive:
-            return  # nobody listens
+        if not self._alive or not self._registered or instance != self._instance:
+            return  # nobody listens, or they are meant for an earlier registration
         refused: list[tuple[int, str]] = []
         for place, order in enumerate(orders):
             try:
