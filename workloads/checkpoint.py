@@ -1,14 +1,19 @@
 """A training's state to and from a file."""
 
+import logging
 import os
 import pickle
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from workloads.errors import WorkloadError
+
+_log = logging.getLogger(__name__)
 
 
 def path_of(directory: str | Path, rank: int) -> Path:
@@ -29,10 +34,14 @@ def save(state: Mapping[str, Any], path: Path) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".new")
-    with open(unfinished, "wb") as file:
-        torch.save(dict(state), file)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(unfinished, "wb") as file:
+            torch.save(dict(state), file)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        unfinished.unlink(missing_ok=True)  # on a full disk its room is needed
+        raise
     if path.exists():
         kept = path.with_name(path.name + ".kept")
         kept.unlink(missing_ok=True)
@@ -51,22 +60,33 @@ def _sync(path: Path) -> None:
         os.close(directory)
 
 
-def load_at(path: Path, iterations: int) -> dict[str, Any]:
-    """The state of so many iterations: the last one that was saved, or the one before it, which then is the last.
+def found(folders: Sequence[Path], rank: int) -> dict[int, Path]:
+    """A rank's whole checkpoints by iterations; of two with as many, that of the folder named first.
 
-    Raises:
-        WorkloadError: there is none, or a file is no checkpoint.
+    One that is damaged is passed over with a warning.
     """
-    state = load(path)
-    if state is not None and state["iterations"] == iterations:
-        return state
-    held = "no checkpoint" if state is None else f"one of {state['iterations']}"
-    state = load(former(path))
-    if state is None or state["iterations"] != iterations:
-        raise WorkloadError(f"holds {held}, and the launcher counts {iterations} iterations", where=str(path))
-    os.replace(former(path), path)
-    _sync(path)
-    return state
+    whole: dict[int, Path] = {}
+    for folder in folders:
+        path = path_of(folder, rank)
+        for candidate in (path, former(path)):
+            try:
+                state = load(candidate)
+            except WorkloadError as error:
+                _log.warning("passed over: %s", error)
+                continue
+            if state is not None:
+                whole.setdefault(state["iterations"], candidate)
+    return whole
+
+
+def drop(folders: Sequence[Path], rank: int) -> None:
+    """Removes a rank's checkpoints from folders, and those folders that are empty then."""
+    for folder in folders:
+        path = path_of(folder, rank)
+        for old in (path, former(path)):
+            old.unlink(missing_ok=True)
+        with suppress(OSError):  # other ranks' files are there
+            folder.rmdir()
 
 
 def load(path: Path) -> dict[str, Any] | None:
@@ -78,8 +98,12 @@ def load(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
+        with zipfile.ZipFile(path) as archive:  # PyTorch's format; it does not look at all check sums itself
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"the check sum of {damaged} is wrong")
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+    except (RuntimeError, EOFError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         reason = str(error).partition("\n")[0]
         raise WorkloadError(f"no checkpoint that can be read: {reason}", where=str(path)) from error
     if not isinstance(state, dict) or "format" not in state:

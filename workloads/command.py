@@ -15,7 +15,7 @@ from workloads import checkpoint
 from workloads.communicator import Communicator
 from workloads.errors import WorkloadError
 from workloads.exchange import CommunicationError, launched
-from workloads.loop import Trainer, Training, WorkerLostError, train
+from workloads.loop import LaunchFolder, SupersededError, Trainer, Training, WorkerLostError, train
 from workloads.workload import Place, Workload
 
 SIZES = ("full", "small", "tiny")
@@ -24,6 +24,7 @@ _MAY_CHANGE = frozenset(
     {"iterations", "data", "device", "threads", "checkpoint_dir", "checkpoint_every", "log_every"}
 )
 
+_ENOUGH = 2  # checkpoints of a launch that make those of earlier launches superfluous: one, and the one before it
 _log = logging.getLogger("workloads")
 
 
@@ -69,7 +70,7 @@ def main(program: Program, argv: Sequence[str] | None = None, comm: Communicator
             _run(program, args, comm)
         finally:
             comm.close()
-    except (CommunicationError, WorkloadError, ImportError, OSError) as error:
+    except (CommunicationError, WorkloadError, SupersededError, ImportError, OSError) as error:
         sys.stderr.write(f"{program.name}: {error}\n")
         return 1 if isinstance(error, WorkerLostError | CommunicationError) else 2
     except KeyboardInterrupt:
@@ -119,7 +120,7 @@ def _run(program: Program, args: argparse.Namespace, comm: Communicator) -> None
     training = Training(workload, comm, device, {"program": program.name, **what})
     trainer = Trainer.from_env()
     directory = args.checkpoint_dir or trainer.checkpoint_dir
-    saves = _Saves(trainer, checkpoint.path_of(directory, comm.rank) if directory else None, args.checkpoint_every)
+    saves = _Saves(trainer, comm, directory, args.checkpoint_every)
     _begin(training, comm, saves.load())
     resumed_at = training.iterations
     watch = _Watch(program.name, args.log_every)
@@ -139,21 +140,60 @@ def _run(program: Program, args: argparse.Namespace, comm: Communicator) -> None
 class _Saves:
     """One rank's checkpoints: where they lie, when they are written, who hears of them."""
 
-    def __init__(self, trainer: Trainer, path: Path | None, every: int | None) -> None:
-        """`path` None: none are written; `every` None: as the launcher says."""
+    def __init__(self, trainer: Trainer, comm: Communicator, directory: str, every: int | None) -> None:
+        """`directory` "": none are written; `every` None: as the launcher says.
+
+        Raises:
+            SupersededError: a newer launch of the job has begun.
+            OSError: the folder cannot be made.
+        """
         self.latest = 0  # iterations of the newest one that this process wrote
         self._trainer = trainer
-        self._path = path
+        self._comm = comm
         self._every = every
+        self._folder: LaunchFolder | None = None
+        self._path: Path | None = None
+        self._written = 0
+        if directory and trainer.identity is not None:
+            self._folder = LaunchFolder(directory, trainer.identity.generation)
+            self._path = checkpoint.path_of(self._folder.path, comm.rank)
+        elif directory:
+            self._path = checkpoint.path_of(directory, comm.rank)
 
     def load(self) -> Mapping[str, Any] | None:
-        """The state to go on from: that which the launcher counts, or the newest one; None to begin anew."""
-        if self._path is None:
+        """The state to go on from: in a cluster the newest that all ranks have; None to begin anew.
+
+        Raises:
+            WorkloadError: the launcher counts iterations as saved, and the ranks have no checkpoint together.
+        """
+        if self._folder is None:
+            return None if self._path is None else checkpoint.load(self._path)
+        mine = checkpoint.found(self._folder.older(), self._comm.rank)
+        agreed = self._agree(sorted(mine, reverse=True))
+        counted = self._trainer.iterations_done
+        if agreed is None:
+            if counted:
+                held = ", ".join(map(str, sorted(mine))) or "none"
+                where = str(self._folder.path.parent)
+                raise WorkloadError(
+                    f"no checkpoint that all ranks have, the launcher counts {counted} iterations; rank "
+                    f"{self._comm.rank} has: {held}",
+                    where=where,
+                )
             return None
-        if self._trainer.identity is None:
-            return checkpoint.load(self._path)
-        done = self._trainer.iterations_done
-        return checkpoint.load_at(self._path, done) if done else None
+        if agreed != counted:
+            _log.warning("goes on from %d iterations, the launcher counts %d", agreed, counted)
+        self._trainer.resumed(agreed)
+        return checkpoint.load(mine[agreed])
+
+    def _agree(self, mine: Sequence[int]) -> int | None:
+        """The most iterations of which every rank has a checkpoint."""
+        for candidate in self._comm.broadcast(list(mine)):
+            have = torch.tensor([float(candidate in mine)])
+            self._comm.average([have])
+            if have.item() > 1 - 0.5 / self._comm.size:
+                return int(candidate)
+        return None
 
     def due(self, training: Training) -> bool:
         """Whether to write one now, between two iterations."""
@@ -162,11 +202,17 @@ class _Saves:
         return training.iterations % self._every == 0
 
     def save(self, training: Training) -> None:
-        """Writes one and says so. Raises OSError when the disk does not take it."""
-        if self._path is not None:
-            checkpoint.save(training.state_dict(), self._path)
-            self.latest = training.iterations
-            self._trainer.checkpointed()
+        """Writes one and says so. Raises OSError when the disk does not take it, SupersededError when it must not."""
+        if self._path is None:
+            return
+        if self._folder is not None:
+            self._folder.check()
+        checkpoint.save(training.state_dict(), self._path)
+        self.latest = training.iterations
+        self._written += 1
+        if self._folder is not None and self._written == _ENOUGH:
+            checkpoint.drop(self._folder.older(), self._comm.rank)
+        self._trainer.checkpointed()
 
 
 def _begin(training: Training, comm: Communicator, state: Mapping[str, Any] | None) -> None:

@@ -9,11 +9,22 @@ from torch import nn
 from cluster_exp.runtime.trainer import Resource, Trainer, WorkerLostError
 from cluster_exp.runtime.trainer.comm import CommunicationError, connect
 from cluster_exp.runtime.trainer.comm import Communicator as Backend
+from cluster_exp.runtime.trainer.launch_folder import LaunchFolder, SupersededError
 from workloads.communicator import Communicator
 from workloads.errors import WorkloadError
 from workloads.workload import Workload
 
-__all__ = ["Backend", "CommunicationError", "Trainer", "Training", "WorkerLostError", "connect", "train"]
+__all__ = [
+    "Backend",
+    "CommunicationError",
+    "LaunchFolder",
+    "SupersededError",
+    "Trainer",
+    "Training",
+    "WorkerLostError",
+    "connect",
+    "train",
+]
 
 _FORMAT = 1
 

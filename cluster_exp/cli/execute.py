@@ -100,7 +100,7 @@ def live(spec: RunSpec, policy: Policy, directory: Path, state: StateFile | None
         stage_logs=spec.stage_logs,
         measures=spec.measures,
         comm=spec.programs.comm,
-        checkpoint_dir=_checkpoint_dir(spec, directory),
+        checkpoint_dir=_checkpoint_dir(spec, directory, str((state.meta() if state else spec.origin)["run"])),
         checkpoint_every=spec.programs.checkpoint_every,
         retries=spec.programs.retries,
         limits=spec.programs.limits,
@@ -126,12 +126,12 @@ def live(spec: RunSpec, policy: Policy, directory: Path, state: StateFile | None
     return result
 
 
-def _checkpoint_dir(spec: RunSpec, directory: Path) -> Path | None:
-    """Where real jobs leave their checkpoints: each policy's jobs begin anew."""
+def _checkpoint_dir(spec: RunSpec, directory: Path, run: str) -> Path | None:
+    """Where real jobs leave their checkpoints: those of each run and policy begin anew."""
     if spec.programs.workloads is None:
         return None
     chosen = spec.programs.checkpoint_dir
-    return directory / "checkpoints" if chosen is None else chosen / directory.name
+    return directory / "checkpoints" if chosen is None else chosen / f"{directory.name}-{run}"
 
 
 def _announce(commands: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ def origin_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """The command's words, where it was given, and check sums of the files that it names."""
     return {
         "version": __version__,
+        "run": uuid.uuid4().hex[:12],  # tells it from every other run
         "words": getattr(arguments, "words", None),
         "cwd": str(Path.cwd()),
         "inputs": {name: _digest(Path(path)) for name in _INPUTS if (path := getattr(arguments, name, None))},

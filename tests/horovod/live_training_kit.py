@@ -11,6 +11,7 @@ from cluster_exp.domain.plan import GroupPlan, Plan
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.snapshot import Snapshot
 from cluster_exp.runtime.names import file_name
+from cluster_exp.runtime.trainer.launch_folder import newest_folder
 from tests.runtime.live_kit import job
 
 PROFILE = StageProfile(1.0, 0.25, 0.25, 0.25, 0.25)
@@ -23,7 +24,7 @@ def real(name: str, options: list[str], num_gpu: int, iterations: int, submit_s:
 
 
 def checkpoint_of(folder: Path, job_id: str, rank: int) -> Path:
-    return folder / file_name(job_id) / f"rank-{rank}.pt"
+    return newest_folder(folder / file_name(job_id)) / f"rank-{rank}.pt"
 
 
 def ranks_of(job_id: str) -> dict[int, int]:

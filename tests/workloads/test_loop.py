@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from cluster_exp.runtime.trainer import Resource
+from cluster_exp.runtime.trainer.launch_folder import LaunchFolder, SupersededError, newest_folder
 from cluster_exp.runtime.trainer.sdk import Identity
 from cluster_exp.runtime.turn_server import TurnServer
-from tests.workloads.kit import DEADLINE_S, Thread, difference, options, program, train_elsewhere
+from tests.workloads.kit import DEADLINE_S, Thread, difference, options, program, train_elsewhere, train_here
 from workloads import checkpoint
 from workloads.command import _parser
 from workloads.communicator import SingleProcess
@@ -211,5 +212,55 @@ def test_a_script_goes_by_its_launcher_if_that_counts_as_its_checkpoint_does(
     arguments = [*options("a2c", images, text), "--checkpoint-dir", str(tmp_path)]
     process = train_elsewhere("a2c", *arguments, env=environment(server, "a2c", ITERATIONS_DONE=done))
     assert process.wait(DEADLINE_S) == code
-    state = checkpoint.load(checkpoint.path_of(tmp_path, 0))
+    state = checkpoint.load(checkpoint.path_of(tmp_path / "launch-1", 0))
     assert (state["iterations"] if state else None) == (None if code else 3)
+
+
+def launch(server: TurnServer, generation: int, done: int, folder: Path, *arguments: str) -> int:
+    server.expect("a2c", generation)
+    server.set_group(1, generation, [(("a2c", generation), 0)], 1)
+    env = environment(server, "a2c", GENERATION=generation, ITERATIONS=2 + 2 * generation, ITERATIONS_DONE=done)
+    env["CLUSTER_EXP_CHECKPOINT_DIR"], env["CLUSTER_EXP_CHECKPOINT_EVERY"] = str(folder), "1"
+    process = train_elsewhere("a2c", *arguments, env=env)
+    return process.wait(DEADLINE_S)
+
+
+def test_a_launch_goes_on_from_the_newest_whole_checkpoint_and_ends_with_the_same_bits(
+    server: TurnServer, images: Path, text: Path, tmp_path: Path
+) -> None:
+    arguments = options("a2c", images, text)
+    assert launch(server, 1, 0, tmp_path, *arguments) == 0
+    newest = checkpoint.path_of(tmp_path / "launch-1", 0)
+    assert checkpoint.load(newest)["iterations"] == 4
+    damaged = bytearray(newest.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    newest.write_bytes(damaged)
+    assert launch(server, 2, 4, tmp_path, *arguments) == 0  # the launcher counts what is damaged
+    train_here("a2c", *arguments, "--iterations", "6", "--checkpoint-dir", str(tmp_path / "alone"))
+    ours, theirs = (checkpoint.load(checkpoint.path_of(tmp_path / folder, 0)) for folder in ("launch-2", "alone"))
+    assert ours["iterations"] == 6
+    assert difference(ours, theirs) == []
+    assert not (tmp_path / "launch-1").exists()  # two newer ones are there
+
+
+def test_a_launch_that_counts_no_longer_writes_nothing(
+    server: TurnServer, images: Path, text: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "launch-7").mkdir()
+    kept = tmp_path / "launch-7" / "rank-0.pt"
+    kept.write_text("of the newer launch")
+    assert launch(server, 1, 0, tmp_path, *options("a2c", images, text)) == 2
+    assert kept.read_text() == "of the newer launch"
+    assert list((tmp_path / "launch-1").iterdir()) == []
+
+
+def test_a_newer_launch_stops_the_writing_of_an_older_one(tmp_path: Path) -> None:
+    older = LaunchFolder(tmp_path / "job", 3)
+    older.check()
+    newer = LaunchFolder(tmp_path / "job", 10)
+    with pytest.raises(SupersededError, match="launch 10 of this job has begun, so launch 3 writes no more"):
+        older.check()
+    assert newer.older() == [older.path]
+    assert newest_folder(tmp_path / "job") == newer.path
+    (tmp_path / "job" / "launch-010").mkdir()  # no name that a launch makes
+    newer.check()

@@ -208,6 +208,14 @@ class Trainer:
         every = self.identity.checkpoint_every
         return self.stopped or bool(every and self._stepped and self.iterations_done % every < self._stepped)
 
+    def resumed(self, iterations: int) -> None:
+        """Says that the job goes on from a checkpoint of so many iterations, which may not be what was counted.
+
+        Call it before the first iteration.
+        """
+        self.iterations_done = iterations
+        self.checkpointed()
+
     def checkpointed(self) -> None:
         """Says that a checkpoint of the iterations done so far lies on disk: after a crash the job resumes there."""
         if self.identity is not None:
