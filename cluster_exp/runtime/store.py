@@ -114,8 +114,13 @@ class StateFile:
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
 
     def rows(self) -> Iterator[Row]:
-        """All rows in order. Raises InputError, naming the row, when one is missing or damaged."""
-        with closing(self._connection.cursor()) as cursor:
+        """All rows in order.
+
+        Raises:
+            InputError: a row, which is named, is missing or damaged.
+            StateError: the file cannot be read.
+        """
+        with _named(self.path), closing(self._connection.cursor()) as cursor:
             cursor.execute("SELECT n, kind, data, actions_sum, sum FROM log ORDER BY n")
             for place, (number, kind, data, actions_sum, checksum) in enumerate(cursor, start=1):
                 where = f"{self.path}: row {place} of log"
