@@ -56,6 +56,7 @@ class ProgramOptions:
     checkpoint_dir: Path | None  # None = below the run's directory
     checkpoint_every: int  # iterations; 0 = only when told to leave
     retries: int
+    retry_wait_s: float  # wall time
     limits: Limits
 
 
@@ -118,6 +119,7 @@ class RunSpec:
             "workloads": str(self.programs.workloads) if self.programs.workloads else None,
             "comm": self.programs.comm,
             "retries": self.programs.retries,
+            "retry_wait_s": self.programs.retry_wait_s,
             "seed": self.seed,
             "faults": None if self.faults is None else str(self.faults),
         }
@@ -326,6 +328,7 @@ def _programs(arguments: argparse.Namespace, mode: str) -> ProgramOptions:
         checkpoint_dir=arguments.checkpoint_dir,
         checkpoint_every=_whole("--checkpoint-every", arguments.checkpoint_every, MOST_COUNT),
         retries=_whole("--retries", arguments.retries, MOST_COUNT),
+        retry_wait_s=at_least("--retry-wait", arguments.retry_wait, 0.0),
         limits=Limits(
             at_least("--stage-limit", arguments.stage_limit, 0.0),
             at_least("--hang-limit", arguments.hang_limit, 0.0),

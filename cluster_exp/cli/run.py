@@ -65,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--stage-limit", type=float, default=60.0, metavar="SECONDS", help="live: of a turn; 0 = none")
     add("--hang-limit", type=float, default=600.0, metavar="SECONDS", help="live: without an iteration; 0 = none")
     add("--retries", type=int, default=3, metavar="N", help="live: times that a job that fails is started again")
+    add(
+        "--retry-wait", type=float, default=10.0, metavar="SECONDS", help="live: before the first; then twice as long"
+    )
     add("--bind", metavar="HOST:PORT", help="testbed: where the master listens; default: loopback, any port")
     add("--tls", type=Path, metavar="DIR", help="testbed: ca.pem, cert.pem and key.pem of this host")
     add("--token-file", type=Path, metavar="FILE", help="testbed: tokens of a master (docs/security.md)")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from cluster_exp.core.backoff import Backoff
 from cluster_exp.core.groups import RunningGroup, TargetGroup
 from cluster_exp.core.interference_watch import UNWATCHED, InterferenceWatch, Unwatched
 from cluster_exp.core.invariants import check_holders, check_plan
@@ -21,7 +22,6 @@ from cluster_exp.domain.actions import (
     RecordEnd,
     SetTurns,
     TurnGroup,
-    Wake,
 )
 from cluster_exp.domain.allotment import Allotment
 from cluster_exp.domain.errors import InvariantError
@@ -83,6 +83,7 @@ class Scheduler:
         self._nodes = Nodes()
         self._places = Places(self._nodes)
         self._jobs = JobTable(speed, policy.learns, event_cost_s, memory)
+        self._backoff = Backoff(self._jobs)
         self._measured = MeasuredProfiles()
         self._allotments = HeldAllotments(self._jobs)
         self._groups: dict[int, RunningGroup] = {}
@@ -207,7 +208,10 @@ class Scheduler:
             return self._leave(slot, JobStatus.CANCELLED, "cancelled by its user")
         if not event.reason:
             self._jobs.int_column("preempted")[slot] += 1
-        return self._leave(slot, JobStatus.PENDING, "")
+        if event.wait_s <= 0:
+            return self._leave(slot, JobStatus.PENDING, "")
+        self._waiting.drop_job(slot)  # that it was to start elsewhere
+        return self._leave(slot, JobStatus.PENDING, "") + self._backoff.wait(slot, event.time_s, event.wait_s)
 
     def _on_cancel(self, event: CancelRequested) -> list[Action]:
         slot = self._jobs.slot_of.get(event.job_id)
@@ -238,6 +242,7 @@ class Scheduler:
 
     def _on_plan_due(self, event: PlanDue) -> list[Action]:
         jobs = self._jobs
+        self._backoff.release(event.time_s)
         jobs.count_until(event.time_s)
         self._speed = self._interference.renewed() or self._speed
         self._watch.enter(POLICY)
@@ -253,9 +258,7 @@ class Scheduler:
         actions = self._tell_leavers(difference, plan.reason)
         leaving = {slot: self._allotment(slot) for slot in jobs.leaving}
         actions += self._start(self._waiting.reset(difference.targets, leaving))
-        if plan.wake_s is not None:
-            actions.append(Wake(event.time_s, plan.wake_s))
-        return actions
+        return actions + self._backoff.wish(event.time_s, plan.wake_s)
 
     # Reconcile
 
@@ -280,8 +283,7 @@ class Scheduler:
         members = target.members
         kept = [slot for slot in members if slot in holders]
         group_id = int(groups[kept[0]]) if kept else self._next_group
-        group = self._groups.get(group_id)
-        if group is None:
+        if (group := self._groups.get(group_id)) is None:
             self._next_group += 1
             group = self._groups[group_id] = RunningGroup(group_id, 0, {})
         self._interference.regrouped(self._now_s, group, self._jobs)
@@ -376,6 +378,7 @@ class Scheduler:
     def _end(self, slot: int, status: JobStatus, reason: str) -> list[Action]:
         jobs = self._jobs
         self._waiting.drop_job(slot)
+        self._backoff.over(slot)
         jobs.move(slot, status)
         record = jobs.record(slot, self._now_s, reason)
         jobs.remove(slot)

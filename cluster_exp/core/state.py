@@ -77,6 +77,7 @@ class JobTable:
         self.ended: list[Ended] = []
         self.changed: set[int] = set()
         self.guessed: set[int] = set()  # slots of the jobs whose profile is a guess
+        self._aside: set[int] = set()  # slots of live jobs that policies do not see now
         self._ints: dict[str, IntColumn] = {name: np.empty(0, np.int64) for name in _INT_COLUMNS}
         self._floats: dict[str, FloatColumn] = {name: np.empty(0) for name in _FLOAT_COLUMNS}
         self._gated: tuple[Set[str], dict[str, FloatColumn]] | None = None
@@ -115,9 +116,10 @@ class JobTable:
 
     @property
     def jobs(self) -> IntColumn:
-        """Slots of all live jobs in order of arrival; read-only."""
+        """Slots of the live jobs that policies see, in order of arrival; read-only."""
         if self._jobs is None:
-            self._jobs = np.fromiter(self.live, np.int64, len(self.live))
+            seen = [slot for slot in self.live if slot not in self._aside] if self._aside else self.live
+            self._jobs = np.fromiter(seen, np.int64, len(seen))
             self._jobs.flags.writeable = False
         return self._jobs
 
@@ -206,6 +208,7 @@ class JobTable:
     def remove(self, slot: int) -> None:
         """Frees the slot of a job that ended."""
         self.guessed.discard(slot)
+        self._aside.discard(slot)
         del self.slot_of[self.live.pop(slot).spec.job_id]
         self._ints["status"][slot] = _EMPTY
         self._free.append(slot)
@@ -237,6 +240,18 @@ class JobTable:
             self.leaving.pop(slot, None)
         if status in FINAL:
             self._remember(slot, status)
+
+    def set_aside(self, slot: int) -> None:
+        """Hides a live job that holds no GPUs from policies."""
+        self._aside.add(slot)
+        self.changed.add(slot)
+        self._jobs = None
+
+    def bring_back(self, slot: int) -> None:
+        """Shows it again."""
+        self._aside.discard(slot)
+        self.changed.add(slot)
+        self._jobs = None
 
     def status(self, slot: int) -> JobStatus:
         """State of the job in a slot."""

@@ -60,6 +60,7 @@ class JobPreempted:
     generation: int
     remaining_iterations: float  # from its checkpoint on
     reason: str = ""  # of a retry: how it ended
+    wait_s: float = 0.0  # of a retry: how long it is not to be planned
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ class Rules:
     time_scale: float = 1.0  # simulated seconds per wall second
     interval_s: float = 0.0  # simulated seconds between rounds; 0 = plan whenever something changed
     retries: int = 0  # how often a job that fails is started again
+    retry_wait_s: float = 0.0  # wall time before its first retry; each further one waits twice as long
     measures: bool = False  # decisions turn to the stage times that trainers measure
 
 
@@ -83,7 +84,8 @@ class Controller:
         self._core = core
         self._recorder = recorder
         self._log = log
-        self._assignments = Assignments(self.board.specs, Gangs(rules.retries), outgoing, per_turn)
+        gangs = Gangs(rules.retries, rules.retry_wait_s, rules.time_scale)
+        self._assignments = Assignments(self.board.specs, gangs, outgoing, per_turn)
         self._submissions = Submissions()
         self._progress: dict[str, float] = {}  # remaining iterations that the core was not told yet
         self._warn = warn

@@ -48,10 +48,17 @@ class Outcome:
 class Gangs:
     """All launches whose parts have not all left."""
 
-    def __init__(self, retries: int = 0) -> None:
-        """`retries`: how often a job that fails is started again from its checkpoint."""
+    def __init__(self, retries: int = 0, retry_wait_s: float = 0.0, time_scale: float = 1.0) -> None:
+        """No launch is there.
+
+        Args:
+            retries: how often a job that fails is started again from its checkpoint.
+            retry_wait_s: wall time before the first retry; later ones wait longer (`protocol.retries`).
+            time_scale: simulated seconds per wall second.
+        """
+        self._time_scale = time_scale
         self._gangs: dict[str, Gang] = {}
-        self._retries = Retries(retries)
+        self._retries = Retries(retries, retry_wait_s)
 
     def launch(self, action: Launch, iterations_done: int) -> None:
         """Notes a launch; reports of the job's earlier launches count no longer."""
@@ -156,8 +163,8 @@ class Gangs:
             again = self._retries.failed(job_id)
             if again is None:
                 return JobFailed(now_s, job_id, gang.generation, self._retries.last_words(gang.failures[0]))
-            reason = f"{again}: {gang.failures[0]}"
-            return JobPreempted(now_s, job_id, gang.generation, float(gang.unsaved), reason)
+            reason, wait_s = f"{again.words}: {gang.failures[0]}", again.wait_s * self._time_scale
+            return JobPreempted(now_s, job_id, gang.generation, float(gang.unsaved), reason, wait_s)
         if gang.remaining == 0:
             return JobFinished(now_s, job_id, gang.generation)
         return JobPreempted(now_s, job_id, gang.generation, float(gang.unsaved))

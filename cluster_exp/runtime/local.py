@@ -53,6 +53,7 @@ class LiveConfig:
     checkpoint_dir: Path | None = None  # shared by all nodes; made when it is not there; None = no job has a command
     checkpoint_every: int = 0  # iterations; 0 = only when told to leave
     retries: int = 0  # how often a job that fails is started again from its checkpoint
+    retry_wait_s: float = 10.0  # wall time before its first retry; each further one waits twice as long
     limits: Limits = DEFAULT_LIMITS
     access: Access | None = None  # TLS and tokens; None = loopback only
     extra_jobs: int = 0  # jobs that must have been submitted, and ended, besides the trace
@@ -163,6 +164,7 @@ async def _run(
         comm=config.comm,
         checkpoints=open_shared(config.checkpoint_dir, config.checkpoint_every) if config.checkpoint_dir else None,
         retries=config.retries,
+        retry_wait_s=config.retry_wait_s,
         limits=config.limits,
         access=config.access,
     )

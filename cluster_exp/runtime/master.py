@@ -65,7 +65,13 @@ class Master:
             access=config.access,
         )
         rules = Rules(
-            config.cluster, config.lease_s, config.time_scale, config.interval_s, config.retries, config.measures
+            config.cluster,
+            config.lease_s,
+            config.time_scale,
+            config.interval_s,
+            config.retries,
+            config.retry_wait_s,
+            config.measures,
         )
         per_turn = per_turn_at(config.time_scale)
         self._controller = Controller(rules, core, recorder, self._log, self._links, per_turn, _log.warning)

@@ -24,6 +24,7 @@ class MasterConfig:
     comm: str = "none"  # how the ranks of a real job exchange gradients: none, horovod or torch
     checkpoints: CheckpointRules | None = None  # None = no job has a command
     retries: int = 0  # how often a job that fails is started again from its checkpoint
+    retry_wait_s: float = 10.0  # wall time before its first retry; each further one waits twice as long
     limits: Limits = DEFAULT_LIMITS
     access: Access | None = None  # TLS and tokens; None = loopback only
     drain_s: float = 40.0  # wall time in which trainers have to leave when the run is told to end in peace

@@ -42,6 +42,7 @@ def live(folder: Path, jobs, plans: Scheduler, *, gpus=1, interval_s=0.0, comm="
         checkpoint_dir=folder / "checkpoints",
         checkpoint_every=10,
         retries=1,
+        retry_wait_s=1.0,
     )
     result = run_local(config, plans, memory, **hooks)
     logs = {path.name: path.read_text()[-3000:] for path in (folder / "logs").iterdir()}

@@ -40,7 +40,13 @@ def broken_run(seed: int, *, calm: bool = False, masters: int | None = None) -> 
         spec = replace(spec, masters=masters)
     policy = "muri-s" if seed % 3 == 0 else "srsf"
     return FaultyRun(
-        spec.calm if calm else spec, cluster(3, 2), jobs[:4], jobs[4:], lambda: scheduler(policy), LockstepSpeed()
+        spec.calm if calm else spec,
+        cluster(3, 2),
+        jobs[:4],
+        jobs[4:],
+        lambda: scheduler(policy),
+        LockstepSpeed(),
+        retry_wait_s=draw.choice((0.0, 2.0)),
     ).run()
 
 

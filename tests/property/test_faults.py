@@ -104,7 +104,7 @@ SAFEGUARDS = {
     ),
     "repeated submissions": (submissions.Submissions, "known", lambda self, *call: None, "is refused"),
     "repeated launches": (launches.Launches, "is_new", lambda self, *launch: True, "is started twice"),
-    "retry cap": (retries.Retries, "failed", lambda self, *job: "again", "retries|retried"),
+    "retry cap": (retries.Retries, "failed", lambda self, *job: retries.Retry("again", 0.0), "retries|retried"),
     "persist before acknowledge": (master.SimulatedMaster, "_settle", acknowledge_first, "the run is stuck|refused"),
 }
 

@@ -58,6 +58,7 @@ class FaultyRun:
         make_core: Callable[[], Scheduler],
         speed: SpeedModel,
         retries: int = 3,
+        retry_wait_s: float = 0.0,
         interval_s: float = 0.0,
         start_cost: StartCost = lambda job: START_S,
         on_safe: OnSafe = lambda event, actions: None,
@@ -73,6 +74,7 @@ class FaultyRun:
             make_core: makes an empty scheduler, for every life of the master.
             speed: how fast groups run.
             retries: how often a job whose trainer breaks is started again.
+            retry_wait_s: before the first retry; each further one waits twice as long.
             interval_s: seconds between rounds; 0 = plan whenever something changed.
             start_cost: seconds from a launch to the trainer's first iteration.
             on_safe: told every event that no crash can undo, once and in order.
@@ -92,7 +94,7 @@ class FaultyRun:
         self._unanswered = len(submitted)
         self._tell = on_safe
         self._events = 0
-        rules = Rules(cluster, spec.lease, 1.0, interval_s, retries, measures=True)
+        rules = Rules(cluster, spec.lease, 1.0, interval_s, retries, retry_wait_s, measures=True)
         self._master = SimulatedMaster(
             self._agenda, self._network, rules, make_core, jobs, self._safe, self._draw, self._injected
         )
