@@ -99,27 +99,28 @@ class FaultyRun:
             self._agenda, self._network, rules, make_core, jobs, self._safe, self._draw, self._injected
         )
         self._master.come_up()
-        self._workers = [
-            SimulatedWorker(
-                node,
-                described,
-                self._agenda,
-                self._network,
-                self._master.call,
-                self._truth,
-                speed,
-                start_cost,
-                self._draw,
-                self._injected,
-            )
-            for node, described in enumerate(cluster.nodes)
-        ]
+        self._workers = [self._worker(node, cluster, speed, start_cost) for node in range(len(cluster.nodes))]
         self._master.workers.update(enumerate(self._workers))
         alone_s = sum(speed.alone_s(job.profile) * job.iterations for job in (*jobs, *submitted))
         last_s = max((job.submit_s for job in (*jobs, *submitted)), default=0.0)
-        gpu_s = sum(speed.alone_s(job.profile) * job.iterations * job.num_gpu for job in (*jobs, *submitted))
+        all_jobs = (*jobs, *submitted)
+        gpu_s = sum(speed.alone_s(job.profile) * job.iterations * job.num_gpu for job in all_jobs)
         self._horizon_s = max(last_s, gpu_s / cluster.num_gpu) + 20.0  # faults come within it
         self._limit_s = self._horizon_s + _PATIENCE * (alone_s + spec.lease * 10)
+
+    def _worker(self, node: int, cluster: ClusterSpec, speed: SpeedModel, start_cost: StartCost) -> SimulatedWorker:
+        return SimulatedWorker(
+            node,
+            cluster.nodes[node],
+            self._agenda,
+            self._network,
+            self._master.call,
+            self._truth,
+            speed,
+            start_cost,
+            self._draw,
+            self._injected,
+        )
 
     def run(self) -> FaultReport:
         """Runs until every job ended, and all that still runs after that was stopped.
