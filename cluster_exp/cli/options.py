@@ -27,6 +27,7 @@ from cluster_exp.interleave.contention import CONTENTIONS
 from cluster_exp.interleave.speed import SPEED_MODELS
 from cluster_exp.policies.registry import make_policy
 from cluster_exp.protocol.messages import Limits
+from cluster_exp.protocol.retries import LONGEST_WAIT_S
 from cluster_exp.results.history import read_history
 from cluster_exp.results.journal import Detail
 from cluster_exp.results.run_directory import check_free, check_holds_no_run
@@ -328,12 +329,18 @@ def _programs(arguments: argparse.Namespace, mode: str) -> ProgramOptions:
         checkpoint_dir=arguments.checkpoint_dir,
         checkpoint_every=_whole("--checkpoint-every", arguments.checkpoint_every, MOST_COUNT),
         retries=_whole("--retries", arguments.retries, MOST_COUNT),
-        retry_wait_s=at_least("--retry-wait", arguments.retry_wait, 0.0),
+        retry_wait_s=_retry_wait_s(arguments.retry_wait),
         limits=Limits(
             at_least("--stage-limit", arguments.stage_limit, 0.0),
             at_least("--hang-limit", arguments.hang_limit, 0.0),
         ),
     )
+
+
+def _retry_wait_s(given: float) -> float:
+    if 0 <= given <= LONGEST_WAIT_S:
+        return given
+    raise InputError(f"{given} given; allowed: from 0 to {LONGEST_WAIT_S:g}", where="--retry-wait")
 
 
 def _with_programs(jobs: tuple[JobSpec, ...], programs: ProgramOptions, mode: str) -> tuple[JobSpec, ...]:

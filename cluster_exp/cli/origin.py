@@ -18,7 +18,7 @@ def origin_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "version": __version__,
         "run": uuid.uuid4().hex[:12],  # tells it from every other run
-        "words": getattr(arguments, "words", None),
+        "words": getattr(arguments, "command_line", None),
         "cwd": str(Path.cwd()),
         "inputs": {name: _digest(Path(path)) for name in _INPUTS if (path := getattr(arguments, name, None))},
     }

@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
         arguments = build_parser(words[0] if words else "").parse_args(words)
-        arguments.words = words[1:]  # without the verb
+        arguments.command_line = words[1:]  # without the verb
         return VERBS[arguments.verb].run(arguments)
     except InputError as error:
         _complain(str(error))

@@ -153,5 +153,5 @@ def run_one(spec: "RunSpec", policy: "Policy", place: Path, state: "StateFile | 
         return 1
     if result.complete:
         return 0
-    sys.stderr.write(f"stopped ({result.reason}); `run.py resume {place}` goes on with it\n")
+    sys.stderr.write(f"stopped ({result.reason}); the partial result lies in {place}, and `resume` goes on with it\n")
     return 130

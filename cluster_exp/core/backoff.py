@@ -44,6 +44,5 @@ class Backoff:
     def _wake(self, now_s: float) -> list[Action]:
         while self._heap and self._until_s.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
-        wish_s = self._wish_s if self._wish_s > now_s else math.inf
-        wake_s = min(wish_s, self._heap[0][0]) if self._heap else self._wish_s
+        wake_s = min(self._wish_s, self._heap[0][0]) if self._heap else self._wish_s
         return [Wake(now_s, wake_s)] if math.isfinite(wake_s) else []

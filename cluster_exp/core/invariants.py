@@ -63,7 +63,7 @@ def check_plan(policy: str, plan: Plan, wanted: GroupColumns, jobs: JobTable) ->
         seen[wanted.jobs] = True
     if np.count_nonzero(seen) != wanted.jobs.size or (status[wanted.jobs] < 0).any():
         slot = next(slot for i, slot in enumerate(wanted.jobs.tolist()) if _wrong(i, slot, wanted, status))
-        raise InvariantError(f"{policy} plans slot {slot} twice, or it holds no job")
+        raise InvariantError(f"{policy} plans slot {slot} twice, or it holds no job, or one that has to wait")
     if not wanted.single:
         _check_turns(policy, plan, wanted)
     if jobs.guessed:

@@ -118,8 +118,8 @@ class JobTable:
     def jobs(self) -> IntColumn:
         """Slots of the live jobs that policies see, in order of arrival; read-only."""
         if self._jobs is None:
-            seen = [slot for slot in self.live if slot not in self._aside] if self._aside else self.live
-            self._jobs = np.fromiter(seen, np.int64, len(seen))
+            jobs = np.fromiter(self.live, np.int64, len(self.live))
+            self._jobs = jobs[self._ints["status"][jobs] != _EMPTY] if self._aside else jobs
             self._jobs.flags.writeable = False
         return self._jobs
 
@@ -242,14 +242,16 @@ class JobTable:
             self._remember(slot, status)
 
     def set_aside(self, slot: int) -> None:
-        """Hides a live job that holds no GPUs from policies."""
+        """Hides a live job that holds no GPUs from policies: its slot looks empty to them."""
         self._aside.add(slot)
+        self._ints["status"][slot] = _EMPTY
         self.changed.add(slot)
         self._jobs = None
 
     def bring_back(self, slot: int) -> None:
         """Shows it again."""
         self._aside.discard(slot)
+        self._ints["status"][slot] = self.status(slot)
         self.changed.add(slot)
         self._jobs = None
 

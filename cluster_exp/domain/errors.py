@@ -1,5 +1,13 @@
 """Errors that cross module borders."""
 
+_MOST_SHOWN = 80  # characters
+
+
+def cut(value: object) -> str:
+    """What was given, as a message shows it: on one line, and cut when it is long."""
+    text = ascii(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
 
 class InputError(ValueError):
     """A user's input is unusable; the message is one line and says where, what was given, what is allowed.

@@ -5,12 +5,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from cluster_exp.domain.errors import InputError
 
 _SHOWN_CHARACTERS = 60
 _SHOWN_CHOICES = 12
 _MAX_DIGITS = 18
+_CHUNK = 1 << 20
 
 
 def read_text(path: Path, max_bytes: int) -> str:
@@ -22,7 +24,7 @@ def read_text(path: Path, max_bytes: int) -> str:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
+            data = _read(file, max_bytes + 1)
     except FileNotFoundError:
         raise InputError("no such file", where=str(path)) from None
     except IsADirectoryError:
@@ -40,6 +42,15 @@ def read_text(path: Path, max_bytes: int) -> str:
         at = error.start + (3 if data.startswith(b"\xef\xbb\xbf") else 0)
         message = f"byte 0x{data[at]:02x} is not UTF-8; a text file in UTF-8 is needed"
         raise InputError(message, where=_byte_place(path, data, at)) from None
+
+
+def _read(file: BinaryIO, most: int) -> bytes:
+    """At most so many bytes; asking for them at once would take that much memory, however short the file is."""
+    pieces: list[bytes] = []
+    while most > 0 and (piece := file.read(min(most, _CHUNK))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
 
 
 def _byte_place(path: Path, data: bytes, at: int) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 LONGEST_WAIT_S = 600.0  # wall time
-_SPREAD = 0.1  # waits differ by so much, so that the jobs of a node that broke do not come back together
+JITTER = 0.1  # waits differ by so much, so that the jobs of a node that broke do not come back together
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Retries:
     def _wait_s(self, job_id: str, failures: int) -> float:
         wait_s = min(LONGEST_WAIT_S, self._first_wait_s * 2.0 ** min(failures - 1, 60))
         share = crc32(f"{job_id} {failures}".encode()) / 2**32  # in [0, 1), the same in every life of the master
-        return wait_s * (1.0 + _SPREAD * (2.0 * share - 1.0))
+        return wait_s * (1.0 + JITTER * (2.0 * share - 1.0))
 
     def last_words(self, reason: str) -> str:
         """Why a job failed for good."""

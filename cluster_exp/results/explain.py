@@ -116,7 +116,8 @@ class _Story:
                     why = (
                         f"failed, {event.reason}" if event.reason else f"left its GPUs: {self._why_left or 'evicted'}"
                     )
-                    self._say(event.time_s, f"{why}; {event.remaining_iterations:,.0f} iterations remain")
+                    kept = f"; may start again in {event.wait_s:,.0f} s" if event.wait_s else ""
+                    self._say(event.time_s, f"{why}; {event.remaining_iterations:,.0f} iterations remain{kept}")
                     self._begin_wait(event.time_s)
             case JobFailed(job_id=self._job_id, reason=reason):
                 self._say(event.time_s, f"failed: {reason}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster_exp.domain.actions import Action, JobRecord, RecordEnd
-from cluster_exp.domain.errors import InputError
+from cluster_exp.domain.errors import InputError, cut
 from cluster_exp.domain.events import Event, JobArrived
 from cluster_exp.domain.job import FINAL, JobSpec
 
@@ -136,7 +136,7 @@ def _rows(path: Path, reader: "csv.DictReader[str]", *, breaks_off: bool) -> Ite
 def _row(row: dict[str, str], where: str) -> JobRow:
     status = row["status"]
     if status not in _STATUSES:
-        raise InputError(f"status is {status!r}, allowed: {', '.join(_STATUSES)}", where=where)
+        raise InputError(f"status is {cut(status)}, allowed: {', '.join(_STATUSES)}", where=where)
     return JobRow(
         job_id=row["job_id"],
         num_gpu=int(_number(row, "num_gpu", where)),
@@ -154,5 +154,5 @@ def _number(row: dict[str, str], name: str, where: str) -> float:
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(f"{name} is {row[name]!r}, allowed: a number", where=where)
+        raise InputError(f"{name} is {cut(row[name])}, allowed: a number", where=where)
     return value

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from cluster_exp.domain.actions import Action
-from cluster_exp.domain.errors import InputError
+from cluster_exp.domain.errors import InputError, cut
 from cluster_exp.domain.events import Event, Progressed
 
 FORMAT_VERSION = 1
@@ -109,7 +109,7 @@ def read_journal(path: Path) -> Journal:
     header = _parse(complete[0], f"{path}:1")
     if header.get("format") != FORMAT_VERSION:
         raise InputError(
-            f"has journal format {header.get('format')!r}, this version reads {FORMAT_VERSION}", where=f"{path}:1"
+            f"has journal format {cut(header.get('format'))}, this version reads {FORMAT_VERSION}", where=f"{path}:1"
         )
     return Journal(header, tuple(_entries(path, complete[1:])))
 
@@ -148,21 +148,21 @@ def decode_record(data: bytes, kind: type[_T], where: str) -> _T:
     """The record that `encode_record` wrote. Raises InputError, naming `where`, when it is none of this kind."""
     try:
         return msgspec.convert(_with_nan(json.loads(data)), kind)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise InputError(f"is no {kind.__name__}: {error}", where=where) from None
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        raise InputError(f"is no {kind.__name__}: {cut(str(error))}", where=where) from None
 
 
 def _count(fields: Mapping[str, Any], key: str, where: str) -> int:
     value = fields.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InputError(f"{key} is {value!r}; allowed: a whole number from 0 on", where=where)
+        raise InputError(f"{key} is {cut(value)}; allowed: a whole number from 0 on", where=where)
     return value
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"is damaged: {error}", where=where) from None
     if not isinstance(fields, dict):
         raise InputError("is no JSON object", where=where)
@@ -172,11 +172,11 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
 def _record(fields: Mapping[str, Any], key: str, kinds: Mapping[str, Any], where: str) -> Any:
     kind = fields[key]
     if not isinstance(kind, str) or kind not in kinds:
-        raise InputError(f"unknown {key} {kind!r}; allowed: {', '.join(kinds)}", where=where)
+        raise InputError(f"unknown {key} {cut(kind)}; allowed: {', '.join(kinds)}", where=where)
     try:
         return msgspec.convert(_with_nan(fields.get("data")), kinds[kind])
-    except msgspec.ValidationError as error:
-        raise InputError(f"is no {kind}: {error}", where=where) from None
+    except (msgspec.ValidationError, UnicodeError) as error:
+        raise InputError(f"is no {kind}: {cut(str(error))}", where=where) from None
 
 
 def _with_nan(value: Any) -> Any:

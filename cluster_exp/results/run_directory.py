@@ -68,7 +68,7 @@ def read_run(directory: Path) -> dict[str, Any]:
         run = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"is damaged: {error}", where=str(path)) from None
     return run if isinstance(run, dict) else {}
 

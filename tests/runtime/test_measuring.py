@@ -17,11 +17,11 @@ from cluster_exp.domain.measure import StageWindow
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.domain.resources import Resource
 from cluster_exp.protocol.messages import ReportBatch, ReportKind, TrainerReport
+from cluster_exp.protocol.outbox import Outbox
 from cluster_exp.protocol.turn_wire import WireError, encode, parse_trainer_line
 from cluster_exp.runtime import codec
 from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.local import LiveConfig, run_local
-from cluster_exp.runtime.outbox import Outbox
 from cluster_exp.runtime.trainer import Trainer
 from cluster_exp.runtime.trainer.device import TorchCuda
 from cluster_exp.runtime.trainer.meter import FIRST_WINDOW_S, Meter

@@ -62,6 +62,8 @@ OPTIONS = {
     "another exchange": (["--comm: ", "'mpi'", "horovod, torch"], {"mode": "local", "workloads": "w", "comm": "mpi"}),
     "no file of programs": (["w.yaml: no such file"], {"mode": "local", "workloads": "w.yaml"}),
     "negative retries": (["--retries: ", "-1", "from 0"], {"retries": "-1"}),
+    "a negative wait": (["--retry-wait: ", "-1.0", "from 0 to 600"], {"retry_wait": "-1"}),
+    "a wait that is no number": (["--retry-wait: ", "nan", "from 0 to 600"], {"retry_wait": "nan"}),
     "negative iterations": (["--checkpoint-every: ", "-1", "from 0"], {"checkpoint_every": "-1"}),
     "unknown option": (["--polcy", "--help"], {"polcy": "srsf"}),
 }
