@@ -17,6 +17,7 @@ from cluster_exp.runtime.commands import Command, package_path
 from cluster_exp.runtime.leftovers import end_marked
 from cluster_exp.runtime.names import file_name
 from cluster_exp.runtime.orphans import parent_death_prefix
+from cluster_exp.runtime.private import append_private
 
 _LOG_TAIL_BYTES = 2_000
 _LONGEST_BASE = 40  # a Unix socket's path has at most 107 bytes
@@ -97,7 +98,7 @@ class SubprocessJobLauncher:
         if key in self._running:
             return self._running[key].handle
         loop = asyncio.get_running_loop()
-        with self._log_path(key).open("ab") as log:
+        with append_private(self._log_path(key)) as log:
             process = subprocess.Popen(
                 [*self._prefix, *command.argv],
                 stdin=subprocess.DEVNULL,
@@ -177,7 +178,7 @@ class LocalWorkerLauncher:
         argv += ["--master", master, "--node", node.name, "--gpus", str(node.num_gpu)]
         argv += ["--gpu-type", node.gpu_type, "--log-dir", str(self.log_dir)]
         argv += ["--scratch", self._scratch.name, "--parent", str(os.getpid())]
-        with (self.log_dir / f"worker-{file_name(node.name)}.log").open("ab") as log:
+        with append_private(self.log_dir / f"worker-{file_name(node.name)}.log") as log:
             self._workers[node.name] = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,

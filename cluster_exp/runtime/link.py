@@ -20,7 +20,7 @@ from cluster_exp.runtime.security.channels import open_channel
 
 DEADLINE_S = 5.0
 _ATTEMPTS = 4
-_MAX_TOGETHER = 100  # orders of one call
+MOST_TOGETHER = 100  # orders of one call
 _FIRST_WAIT_S = 0.1
 _AGAIN = frozenset(
     {
@@ -107,7 +107,7 @@ class WorkerLink:
     def _take_ready(self) -> list[Delivery]:
         """The orders up to the first that has to wait for another worker."""
         ready: list[Delivery] = []
-        while self._queue and len(ready) < _MAX_TOGETHER and self._queue[0].ready:
+        while self._queue and len(ready) < MOST_TOGETHER and self._queue[0].ready:
             ready.append(self._queue.popleft())
         return ready
 

@@ -22,6 +22,7 @@ from cluster_exp.runtime.checkpoints import check_shared
 from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.launchers import SubprocessJobLauncher
 from cluster_exp.runtime.leftovers import LIFE, OWNER, end_marked, owner_mark
+from cluster_exp.runtime.link import MOST_TOGETHER
 from cluster_exp.runtime.rpc import worker_pb2
 from cluster_exp.runtime.rpc.master_pb2 import RegisterReply, ReportReply, ReportRequest
 from cluster_exp.runtime.rpc.master_pb2_grpc import MasterServiceStub
@@ -289,6 +290,9 @@ class WorkerServicer(WorkerServiceServicer):
         """Carries out orders; says which of them were refused."""
         if not self._instance() or request.instance != self._instance():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "these orders are meant for another registration")
+        if len(request.orders) > MOST_TOGETHER:
+            reason = f"orders: {len(request.orders)} given, at most {MOST_TOGETHER} allowed"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         reply = worker_pb2.OrdersReply()
         for place, message in enumerate(request.orders):
             try:

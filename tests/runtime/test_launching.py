@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -205,6 +206,23 @@ def test_what_left_its_process_group_is_ended_with_its_launch(tmp_path):
         await bench.left()
         pid = int((tmp_path / "trainer-a-n0.log").read_text())
         await until(lambda: not alive(pid), "the daemon to end")
+
+    run(scenario())
+
+
+def test_logs_are_readable_by_their_owner_only(tmp_path):
+    async def scenario():
+        bench = Bench(tmp_path)
+        log = tmp_path / "trainer-a-n0.log"
+        log.touch(mode=0o644)
+        former = os.umask(0)
+        try:
+            bench.trainers.launch(order(), command("echo", "secret"))
+        finally:
+            os.umask(former)
+        await bench.left()
+        assert log.read_text() == "secret\n"
+        assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
     run(scenario())
 
