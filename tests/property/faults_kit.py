@@ -12,7 +12,7 @@ from tests.runtime.live_kit import cluster, job, scheduler
 CHANCES = (0.0, 0.02, 0.1)
 
 
-def broken_run(seed: int, *, calm: bool = False, masters: int | None = None) -> FaultReport:
+def broken_run(seed: int, *, calm: bool = False, rough: bool = False) -> FaultReport:
     """Eight jobs on three nodes of two GPUs: half from a trace, half from users; some are real, some emulated."""
     draw = random.Random(seed)
     jobs = [
@@ -36,8 +36,8 @@ def broken_run(seed: int, *, calm: bool = False, masters: int | None = None) -> 
         late=draw.choice(CHANCES),
         twice=draw.choice(CHANCES),
     )
-    if masters is not None:
-        spec = replace(spec, masters=masters)
+    if rough:
+        spec = replace(spec, masters=6, workers=3, cuts=4, loops=1, lost=0.1, late=0.1, twice=0.1)
     policy = "muri-s" if seed % 3 == 0 else "srsf"
     return FaultyRun(
         spec.calm if calm else spec,

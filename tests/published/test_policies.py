@@ -38,7 +38,7 @@ def test_themis_within_ten_percent(trace, simulated, published) -> None:
     assert ours["makespan"] == pytest.approx(theirs["makespan"], rel=0.025)
 
 
-@pytest.mark.parametrize("trace", SMALL)
+@pytest.mark.parametrize("trace", ["trace3", pytest.param("trace3_pr", marks=pytest.mark.slow)])
 def test_the_order_of_the_policies_by_average_jct_is_the_published_one(trace, simulated, published) -> None:
     """SRSF and Tiresias are held to six digits, so that their published numbers stand for ours."""
     theirs = {

@@ -29,7 +29,7 @@ def test_pairing_rounds_are_measured_in_loops():
     assert float(gap.split("%")[1].split()[-1]) <= 1.0
 
 
-@pytest.mark.parametrize("policy", ["srsf", "muri-s"])
+@pytest.mark.parametrize("policy", ["srsf", pytest.param("muri-s", marks=pytest.mark.soak)])
 def test_large_runs_are_measured_at_several_sizes(policy):
     lines = benchmark("--rows", f"million-{policy}", "--jobs", "200,800")
     assert [line.split("  ")[0] for line in lines[3:]][:1] == [f"200 jobs {policy}"]

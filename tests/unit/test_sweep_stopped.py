@@ -18,7 +18,7 @@ from tests.unit.test_sweep import CLUSTER, rows, same, sweep
 ROOT = Path(__file__).parents[2]
 GRID = f"""
 policies: [srsf, muri-s]
-traces: {{generate: {{jobs: 80, load: 2, min_duration_s: 300, max_duration_s: 6000}}}}
+traces: {{generate: {{jobs: 40, load: 2, min_duration_s: 300, max_duration_s: 6000}}}}
 clusters: {CLUSTER}
 seeds: [1, 2, 3, 4]
 journal: summary

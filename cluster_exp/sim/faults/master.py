@@ -186,6 +186,7 @@ class SimulatedMaster:
         self.controller: Controller | None = None  # None while it is dead
         self._links: SimulatedLinks | None = None
         self._answers: list[Callable[[], None]] = []
+        self.worked = 0  # turns of its loop
         self._life = 0
         self._ahead_s = 0.0  # what its clock is ahead of time
         self._kill_in: int | None = None  # points of its work until it is killed
@@ -283,6 +284,7 @@ class SimulatedMaster:
         """One turn of its loop; it may be killed in the middle."""
         if self.controller is None:
             return
+        self.worked += 1
         try:
             what(self._now_s)
             self._up.tell_core_progress()

@@ -94,6 +94,7 @@ class FaultyRun:
         self._unanswered = len(submitted)
         self._tell = on_safe
         self._events = 0
+        self._checked = 0  # turns of the master after which the core was checked
         rules = Rules(cluster, spec.lease, 1.0, interval_s, retries, retry_wait_s, measures=True)
         self._master = SimulatedMaster(
             self._agenda, self._network, rules, make_core, jobs, self._safe, self._draw, self._injected
@@ -152,8 +153,9 @@ class FaultyRun:
         if not self._agenda.step() or self._agenda.now_s > self._limit_s:
             lost = ", ".join(self._truth.lost()[:5])
             raise InvariantError(f"the run is stuck: {lost} never ended")
-        core = self._master.core
-        if isinstance(core, Scheduler) and self._master.controller is not None:
+        core, worked = self._master.core, self._master.worked
+        if isinstance(core, Scheduler) and self._master.controller is not None and worked != self._checked:
+            self._checked = worked
             core.check()
 
     def _come_to_rest(self) -> None:
