@@ -137,5 +137,6 @@ def _checkpoint_dir(spec: RunSpec, directory: Path, run: str) -> Path | None:
 
 
 def _announce(commands: Sequence[str]) -> None:
-    sys.stderr.write("Start a worker on each node:\n" + "".join(f"  {command}\n" for command in commands))
+    if commands:
+        sys.stderr.write("Start a worker on each node:\n" + "".join(f"  {command}\n" for command in commands))
     sys.stderr.flush()

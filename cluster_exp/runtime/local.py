@@ -110,7 +110,11 @@ def run_local(
     """
     config.log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     launcher = LocalWorkerLauncher(config.log_dir)
-    return asyncio.run(_run(config, core, recorder, on_progress, on_address, launcher, _WORKERS_WITHIN_S))
+
+    def listens(address: str, missing: Sequence[str]) -> None:
+        on_address(address)
+
+    return asyncio.run(_run(config, core, recorder, on_progress, listens, launcher, _WORKERS_WITHIN_S))
 
 
 def run_testbed(
@@ -122,15 +126,18 @@ def run_testbed(
 ) -> LiveResult:
     """Runs the jobs on workers that people start with the commands that `announce` is given, one a node.
 
+    A run that is resumed announces only those nodes whose worker is not there.
+
     Raises:
         InputError: the address to listen on is beyond loopback and there is no `access`, or that lacks a token.
     """
     config.log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def on_address(address: str) -> None:
-        announce([worker_command(address, node, config.access is not None) for node in config.cluster.nodes])
+    def listens(address: str, missing: Sequence[str]) -> None:
+        nodes = [node for node in config.cluster.nodes if node.name in missing]
+        announce([worker_command(address, node, config.access is not None) for node in nodes])
 
-    return asyncio.run(_run(config, core, recorder, on_progress, on_address, _NoWorkers(), None))
+    return asyncio.run(_run(config, core, recorder, on_progress, listens, _NoWorkers(), None))
 
 
 def worker_command(master: str, node: NodeSpec, secured: bool = False) -> str:
@@ -144,7 +151,7 @@ async def _run(
     core: Core,
     recorder: Recorder,
     on_progress: Callable[[LiveProgress], None],
-    on_address: Callable[[str], None],
+    listens: Callable[[str, Sequence[str]], None],
     launcher: WorkerLauncher,
     within_s: float | None,
 ) -> LiveResult:
@@ -181,7 +188,7 @@ async def _run(
             if config.state is not None:
                 config.state.set_meta(_ADDRESS, address)
                 config.state.set_meta(_LEFT, False)
-            on_address(address)
+            listens(address, master.roster.missing)
             for index, node in enumerate(config.cluster.nodes):
                 launcher.start(index, node, address)
             watch = asyncio.create_task(_watch(master, launcher, troubles, within_s))

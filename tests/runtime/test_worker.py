@@ -14,7 +14,7 @@ import pytest
 
 from cluster_exp.domain.actions import Launch
 from cluster_exp.domain.allotment import NodeShare
-from cluster_exp.domain.events import JobFinished, Progressed, WorkerJoined, WorkerLost
+from cluster_exp.domain.events import JobFinished, JobStarted, Progressed, WorkerJoined, WorkerLost
 from cluster_exp.protocol.messages import (
     PROTOCOL_VERSION,
     LaunchOrder,
@@ -263,6 +263,70 @@ def test_a_worker_that_is_told_to_leave_lets_its_trainers_finish_their_iteration
 
 def left_over(master: PaperMaster) -> list[TrainerReport]:
     return [report for batch in master.batches.values() for report in batch]
+
+
+class Proxy:
+    """Carries bytes between a worker and its master, until it is cut."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.open = asyncio.Event()
+        self.open.set()
+        self._tasks: set[asyncio.Task] = set()
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader, writer) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        ways = [asyncio.create_task(self._carry(*way)) for way in ((reader, back), (there, writer))]
+        self._tasks.update(ways)
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for end in (writer, back):
+            end.close()
+
+    async def _carry(self, reader, writer) -> None:
+        while data := await reader.read(65_536):
+            await self.open.wait()  # a cut network keeps connections, and carries nothing
+            writer.write(data)
+            await writer.drain()
+
+    async def stop(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def test_a_worker_behind_a_cut_network_is_lost_and_its_job_counts_once(tmp_path):
+    async def scenario():
+        memory = Memory()
+        master = Master(MasterConfig(cluster(), SCALE, lease_s=1.0), scheduler(), memory)
+        address = await master.start()
+        proxy = Proxy(int(address.rpartition(":")[2]))
+        behind = await proxy.start()
+        task = asyncio.create_task(master.run([job("a", 2, 600)]))
+        async with (
+            running_worker(behind, tmp_path) as cut,
+            running_worker(address, tmp_path, node="n1") as other,
+        ):
+            await until(lambda: cut.statuses() and memory.of(JobStarted), "the job to run on the first node")
+            proxy.open.clear()
+            await until(lambda: memory.of(WorkerLost), "the loss")
+            await until(other.statuses, "the job to run on the other node")
+            assert [status.generation for status in cut.statuses()] == [1]  # it does not know yet
+            assert [status.generation for status in other.statuses()] == [2]
+            proxy.open.set()
+            await until(lambda: len(memory.of(WorkerJoined)) == 3, "the worker to come back")
+            await until(lambda: not cut.statuses(), "what it ran to be ended")
+            assert await asyncio.wait_for(task, 30)
+            await master.close("over")
+        await proxy.stop()
+        (done,) = memory.of(JobFinished)
+        assert done.generation == 2
+
+    run(scenario())
 
 
 def test_a_worker_outlives_its_master_and_loses_no_word(tmp_path):
