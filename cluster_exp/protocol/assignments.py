@@ -16,6 +16,7 @@ from cluster_exp.protocol.messages import (
     TurnsOrder,
 )
 from cluster_exp.protocol.outgoing import Delivery, Outgoing
+from cluster_exp.protocol.turn_token import turn_token
 
 IterationsPerTurn = Callable[[Sequence[JobSpec], Sequence[int]], int]  # of a group's jobs with their offsets
 
@@ -138,6 +139,7 @@ class Assignments:
             _done(action),
             turns.iterations_per_turn,
             arbiter.turns_address if arbiter else "",
+            turns_token=turn_token(arbiter.turns_key, action.job.job_id, action.generation) if arbiter else "",
         )
         meeting: Delivery | None = None
         for share in action.allotment.shares:

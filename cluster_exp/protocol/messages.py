@@ -1,6 +1,6 @@
 """What master, workers and users tell each other, as records of the domain's kind."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
 from cluster_exp.domain.actions import TurnGroup
@@ -9,7 +9,7 @@ from cluster_exp.domain.job import JobSpec, JobStatus
 from cluster_exp.domain.measure import StageWindow
 from cluster_exp.protocol.turns import Discipline
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 class ReportKind(Enum):
@@ -83,6 +83,7 @@ class Registration:
     gpu_type: str = ""
     gpu_memory_mib: float | None = None
     trainers: tuple[TrainerStatus, ...] = ()
+    turns_key: str = field(default="", repr=False)  # from which the tokens of its turn server derive
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ class LaunchOrder:
     iterations_per_turn: int
     turns_address: str  # host:port of the turn server that arbitrates
     endpoint: Endpoint | None = None  # where the ranks of several nodes meet; None = this node opens it, if need be
+    turns_token: str = field(default="", repr=False)  # that the turn server asks trainers of other nodes for
 
     @property
     def needs_meeting(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cluster_exp.domain.measure import StageWindow
 from cluster_exp.domain.resources import NUM_RESOURCES
+from cluster_exp.protocol.turn_token import DIGITS
 
 WIRE_VERSION = 1
 MAX_LINE_BYTES = 4096
@@ -36,6 +37,7 @@ class Line:
     done: int = 0  # iterations done of the whole job
     turns: bool = False  # hello: whether this connection takes turns (else it only reports)
     leave: bool = False  # ask: whether the process wants its job to leave
+    token: str = ""  # hello: of the launch, on connections between nodes
     window: StageWindow | None = None  # progress: what the process measured
 
 
@@ -87,6 +89,9 @@ def _hello(fields: dict[str, Any]) -> Line:
     job_id = fields.get("job")
     if not isinstance(job_id, str) or not 0 < len(job_id) <= 512:
         raise WireError("job is not a name of 1 to 512 characters")
+    token = fields.get("token", "")
+    if not isinstance(token, str) or len(token) > DIGITS:
+        raise WireError(f"token is not a text of at most {DIGITS} characters")
     return Line(
         "hello",
         job_id=job_id,
@@ -95,6 +100,7 @@ def _hello(fields: dict[str, Any]) -> Line:
         world=_number(fields, "world", 1, MAX_WORLD),
         done=_number(fields, "done", 0, _MAX_ITERATIONS),
         turns=fields.get("turns") is True,
+        token=token,
     )
 
 

@@ -22,7 +22,9 @@ from cluster_exp.protocol.messages import (
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.runtime.commands import TrainerPlace, command_for, places_of_job
 from cluster_exp.runtime.launchers import JobLauncher, LaunchKey
-from cluster_exp.runtime.rendezvous import Rendezvous, open_rendezvous
+from cluster_exp.runtime.rendezvous import LOOPBACK, Rendezvous, open_rendezvous
+from cluster_exp.runtime.security.access import Access
+from cluster_exp.runtime.security.channels import turns_context
 from cluster_exp.runtime.trainers import Trainers
 from cluster_exp.runtime.turn_server import (
     TrainerDone,
@@ -55,11 +57,13 @@ class NodeAgent:
         grace_s: float,
         log_dir: Path,
         scratch: Path | None = None,
+        access: Access | None = None,
     ) -> None:
-        """Listens from `start` on; the turn server's socket lies in a new folder under `scratch`.
+        """Listens from `start` on; on a `host` that others reach only with `access`.
 
-        The last agent that leaves `scratch` empty removes it. `make_launcher` is told where trainers that live in
-        this event loop report what others say over their sockets. Stage logs go to `log_dir`.
+        The turn server's socket lies in a new folder under `scratch`; the last agent that leaves `scratch` empty
+        removes it. `make_launcher` is told where trainers that live in this event loop report what others say over
+        their sockets. Stage logs go to `log_dir`.
         """
         self._host = host
         self._log_dir = log_dir
@@ -68,7 +72,9 @@ class NodeAgent:
         self._scratch = scratch
         self._trainers = Trainers(make_launcher(self.hear), self._pass_on, grace_s)
         self._folder = Path(tempfile.mkdtemp(prefix="cluster-exp-", dir=scratch))
-        self._turns = TurnServer(self._folder / "turns", self._on_event, host)
+        self._tls_dir = str(access.tls_dir.resolve()) if access else ""
+        tls = turns_context(access) if access else None
+        self._turns = TurnServer(self._folder / "turns", self._on_event, host, tls=tls)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._welcome: Welcome | None = None
         self._draining = False
@@ -77,6 +83,11 @@ class NodeAgent:
     def turns_address(self) -> str:
         """Where trainers of other nodes find the turn server, as host:port."""
         return self._turns.tcp_address
+
+    @property
+    def turns_key(self) -> str:
+        """The key from which the tokens of trainers of other nodes derive."""
+        return self._turns.key
 
     def start(self) -> None:
         """Begins to serve trainers; call it inside the event loop. Raises OSError when it cannot listen."""
@@ -124,8 +135,9 @@ class NodeAgent:
             return meeting.endpoint if meeting else None
         arbiter = self._turns.address
         if order.turns_address != self._turns.tcp_address:
-            arbiter = f"tcp:{order.turns_address}"
-        place = TrainerPlace(mine[0], self._turns.address, arbiter, self._host, self._log_dir)
+            arbiter = f"{'tls' if self._tls_dir else 'tcp'}:{order.turns_address}"
+        host = self._host if len(order.shares) > 1 else LOOPBACK
+        place = TrainerPlace(mine[0], self._turns.address, arbiter, host, self._log_dir, self._tls_dir)
         try:
             endpoint = order.endpoint or self._open_meeting(order, place, self._welcome.comm)
             command = command_for(order, place, self._welcome, endpoint)
@@ -200,7 +212,7 @@ class NodeAgent:
             return None
         if place.share != 0:
             raise Refused(RefusalKind.INVALID, f"job {order.job.job_id}: it is not said where its ranks meet")
-        meeting = open_rendezvous(comm, places_of_job(order), self._host)
+        meeting = open_rendezvous(comm, places_of_job(order), place.host)
         self._meetings[(order.job.job_id, order.generation)] = meeting
         return meeting.endpoint
 

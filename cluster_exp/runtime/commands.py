@@ -31,9 +31,10 @@ class TrainerPlace:
 
     share: int  # index of its node among the job's nodes
     worker: str  # `unix:PATH` of its node's turn server: reports go there
-    arbiter: str  # `unix:PATH` or `tcp:HOST:PORT` of the turn server that hands out its turns
+    arbiter: str  # address of the turn server that hands out its turns
     host: str  # address of this node, by which other nodes' ranks reach it
     log_dir: Path  # where stage logs go
+    tls_dir: str = ""  # this node's keys, where the arbiter is called by TLS
 
 
 def package_path() -> dict[str, str]:
@@ -127,6 +128,8 @@ def _identity(
         "CLUSTER_EXP_ITERATIONS_DONE": str(order.iterations_done),
         "CLUSTER_EXP_GPUS": gpus,
     }
+    if not place.arbiter.startswith("unix:"):
+        env |= {"CLUSTER_EXP_TURNS_TOKEN": order.turns_token, "CLUSTER_EXP_TLS": place.tls_dir}
     if welcome.stage_logs:
         name = f"stages-{file_name(order.job.job_id)}-{order.generation}-{rank}.csv"
         env["CLUSTER_EXP_STAGE_LOG"] = str(place.log_dir / name)

@@ -58,6 +58,13 @@ def address(field: str, value: str) -> str:
     return value
 
 
+def digits(field: str, value: str, length: int) -> str:
+    """So many hexadecimal digits, which are a secret and not shown. Raises FieldError."""
+    if len(value) != length or not set(value) <= set("0123456789abcdef"):
+        raise FieldError(field, f"<{len(value)} characters>", f"{length} hexadecimal digits")
+    return value
+
+
 def count(field: str, value: int, least: int = 0, most: int = MAX_COUNT) -> int:
     """A whole number within bounds. Raises FieldError."""
     if not least <= value <= most:

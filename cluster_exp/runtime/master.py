@@ -288,7 +288,7 @@ class Master:
         offer = call.registration
         try:
             check_address("worker_address", offer.worker_address, self._config.access)
-            check_address("turns_address", offer.turns_address, None)  # turns stay on loopback, also with TLS
+            check_address("turns_address", offer.turns_address, self._config.access)
         except InputError as error:
             raise Refused(RefusalKind.PRECONDITION, f"node {offer.node}: {error}") from None
         known = offer.node not in self.roster.missing

@@ -5,8 +5,10 @@ It has a selector loop of its own, so that a turn is handed over without waiting
 
 import logging
 import os
+import secrets
 import selectors
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -15,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cluster_exp.domain.resources import RESOURCE_NAMES
+from cluster_exp.protocol.turn_token import DIGITS, opens
 from cluster_exp.protocol.turn_wire import GRANTED_LINE, MAX_LINE_BYTES, Line, WireError, encode, parse_trainer_line
 from cluster_exp.protocol.turns import (
     Arbiter,
@@ -38,6 +41,7 @@ from cluster_exp.runtime.trainer_events import (
     TrainerStopped,
     TrainerStuck,
 )
+from cluster_exp.runtime.turn_peers import Peer, PeerGoneError
 
 __all__ = [
     "TrainerDone",
@@ -51,8 +55,8 @@ __all__ = [
 ]
 
 _BACKLOG = 256
-_READ_BYTES = 4096
-_MAX_UNSENT_BYTES = 65_536
+_WAKE_BYTES = 4096
+_MOST_STRANGERS = 256  # connections that have not said hello
 STAGE_LIMIT_S = 60.0
 _CHECKS_PER_LIMIT = 8  # so a limit is kept to an eighth of it
 _log = logging.getLogger(__name__)
@@ -66,19 +70,6 @@ _EVENTS: dict[str, Callable[[str, int, int, float, int], TrainerEvent]] = {
 }
 
 
-class _Connection:
-    """One trainer's socket."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.received = b""
-        self.unsent = b""
-        self.blocked = False  # waits until it can be written to
-        self.process: Process | None = None  # who it is, once it said hello
-        self.turns = False  # whether it takes turns here, or only reports
-        self.started = False
-
-
 class TurnServer:
     """Serves the trainers of one node, and those of other nodes whose job is arbitrated here.
 
@@ -89,6 +80,9 @@ class TurnServer:
         discipline: how groups take turns.
         stage_limit_s: how long a stage may be kept before its holder is passed over; 0 = for ever.
         on_stuck: called like `on_event` for each process that is passed over.
+        tls: how trainers of other nodes are spoken to; None = in clear.
+
+    Who connects by TCP has to show the token of its launch (`protocol.turn_token`), derived from `key`.
     """
 
     def __init__(
@@ -99,7 +93,10 @@ class TurnServer:
         discipline: Discipline = Discipline.LOCKSTEP,
         stage_limit_s: float = STAGE_LIMIT_S,
         on_stuck: Callable[[TrainerStuck], None] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.key = secrets.token_hex(DIGITS // 2)
+        self._tls = tls
         self._socket_path = socket_path
         self._on_event = on_event
         self._tcp_host = tcp_host
@@ -109,9 +106,10 @@ class TurnServer:
         self._check_s = stage_limit_s / _CHECKS_PER_LIMIT if stage_limit_s > 0 else None
         self._next_check_s = 0.0  # monotonic
         self._arbiter = Arbiter()
-        self._by_process: dict[Process, _Connection] = {}
+        self._by_process: dict[Process, Peer] = {}
         self._known: dict[str, int] = {}  # latest generation that may connect, by job
-        self._connections: set[_Connection] = set()
+        self._peers: set[Peer] = set()
+        self._strangers: dict[Peer, None] = {}  # those that have not said hello, the longest there first
         self._listeners: list[socket.socket] = []
         self._selector = selectors.DefaultSelector()
         self._waker, self._woken = socket.socketpair()
@@ -153,7 +151,7 @@ class TurnServer:
         if self._thread.is_alive():
             self._waker.send(b"\0")
             self._thread.join()
-        for sock in (*self._listeners, *(connection.sock for connection in self._connections)):
+        for sock in (*self._listeners, *(peer.sock for peer in self._peers)):
             sock.close()
         self._waker.close()
         self._woken.close()
@@ -197,7 +195,7 @@ class TurnServer:
             self._serve_until_closed()
         except Exception:
             _log.exception("the turn server broke down: all its trainers are cut off")
-            for sock in (*self._listeners, *(connection.sock for connection in self._connections)):
+            for sock in (*self._listeners, *(peer.sock for peer in self._peers)):
                 sock.close()
 
     def _serve_until_closed(self) -> None:
@@ -206,10 +204,10 @@ class TurnServer:
             while self._requests:  # first: who connects now may rely on what was asked for before
                 self._send_all(self._requests.popleft()())
             for key, mask in ready:
-                if isinstance(key.data, _Connection):
-                    self._serve_connection(key.data, mask)
+                if isinstance(key.data, Peer):
+                    self._serve_peer(key.data, mask)
                 elif key.data is None:
-                    self._woken.recv(_READ_BYTES)
+                    self._woken.recv(_WAKE_BYTES)
                 else:
                     self._accept(key.data)
             if self._check_s is not None and time.monotonic() >= self._next_check_s:
@@ -240,43 +238,44 @@ class TurnServer:
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):  # the trainer may be gone already
             sock, _ = listener.accept()
-            sock.setblocking(False)
-            if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = _Connection(sock)
-            self._connections.add(connection)
-            self._selector.register(sock, selectors.EVENT_READ, connection)
+            peer = Peer(sock, None if sock.family == socket.AF_UNIX else self._tls)
+            self._peers.add(peer)
+            self._selector.register(peer.sock, peer.events, peer)
+            self._strangers[peer] = None
+            if len(self._strangers) > _MOST_STRANGERS:
+                self._refuse(next(iter(self._strangers)), "too many connect and say nothing")
 
-    def _serve_connection(self, connection: _Connection, mask: int) -> None:
-        if mask & selectors.EVENT_WRITE:
-            self._flush(connection)
-        if not mask & selectors.EVENT_READ or connection not in self._connections:
+    def _serve_peer(self, peer: Peer, mask: int) -> None:
+        if peer not in self._peers:
             return
+        data = b""
         try:
-            data = connection.sock.recv(_READ_BYTES)
-        except BlockingIOError:
+            if mask & selectors.EVENT_WRITE:
+                peer.flush()
+            if mask & selectors.EVENT_READ or not peer.shaken:
+                data = peer.read()
+        except PeerGoneError:
+            self._drop(peer)
             return
-        except OSError:
-            data = b""
+        self._watch(peer)
         if not data:
-            self._drop(connection)
             return
-        *lines, connection.received = (connection.received + data).split(b"\n")
+        *lines, peer.received = (peer.received + data).split(b"\n")
         try:
             for line in lines:
-                self._send_all(self._take_line(connection, line))
-            if len(connection.received) > MAX_LINE_BYTES:
+                self._send_all(self._take_line(peer, line))
+            if len(peer.received) > MAX_LINE_BYTES:
                 raise WireError(f"a line is longer than {MAX_LINE_BYTES} bytes")
         except (WireError, TurnError) as error:
-            self._refuse(connection, str(error))
+            self._refuse(peer, str(error))
 
-    def _take_line(self, connection: _Connection, data: bytes) -> list[Message]:
+    def _take_line(self, peer: Peer, data: bytes) -> list[Message]:
         if len(data) > MAX_LINE_BYTES:
             raise WireError(f"a line is longer than {MAX_LINE_BYTES} bytes")
         line = parse_trainer_line(data)
         if line.kind == "hello":
-            return self._greet(connection, line)
-        process = connection.process
+            return self._greet(peer, line)
+        process = peer.process
         if process is None:
             raise WireError("hello comes first")
         match line.kind:
@@ -287,76 +286,72 @@ class TurnServer:
             case "give":
                 return self._arbiter.give(process)
         event = _EVENTS[line.kind]
-        if not connection.started and line.kind == "progress":
-            connection.started, event = True, TrainerStarted
+        if not peer.started and line.kind == "progress":
+            peer.started, event = True, TrainerStarted
         who = (*process.job, process.rank, time.monotonic(), line.done)
         self._on_event(TrainerProgress(*who, line.window) if event is TrainerProgress else event(*who))
         return []
 
-    def _greet(self, connection: _Connection, line: Line) -> list[Message]:
-        if connection.process is not None:
+    def _greet(self, peer: Peer, line: Line) -> list[Message]:
+        if peer.process is not None:
             raise WireError("hello comes once")
         process = Process((line.job_id, line.generation), line.rank)
+        if not peer.local and not opens(self.key, line.job_id, line.generation, line.token):
+            raise WireError(f"job {line.job_id} generation {line.generation}: its token is missing or wrong")
         known = self._known.get(line.job_id)
         if known != line.generation and not (line.turns and known is None and self._arbiter.knows(process.job)):
             expected = f"generation {known} is" if known else "no launch of it is"
             raise WireError(f"job {line.job_id} generation {line.generation} is not expected here, {expected}")
         messages = self._arbiter.join(process, line.world) if line.turns else []
-        connection.process, connection.turns = process, line.turns
+        peer.process, peer.turns = process, line.turns
         if line.turns:
-            self._by_process[process] = connection
+            self._by_process[process] = peer
+        self._strangers.pop(peer, None)
         return messages
 
     def _send_all(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            connection = self._by_process.get(message.to)
-            if connection is None:
+            peer = self._by_process.get(message.to)
+            if peer is None:
                 continue
             match message:
                 case Go(turns=turns, batch=batch):
-                    self._send(connection, encode("go", turns=turns, batch=batch))
+                    self._send(peer, encode("go", turns=turns, batch=batch))
                 case Stop():
-                    self._send(connection, encode("stop"))
+                    self._send(peer, encode("stop"))
                 case Granted():
-                    self._send(connection, GRANTED_LINE)
+                    self._send(peer, GRANTED_LINE)
                 case Look():
-                    self._send(connection, encode("look"))
+                    self._send(peer, encode("look"))
 
-    def _send(self, connection: _Connection, data: bytes) -> None:
-        connection.unsent += data
-        self._flush(connection)
-
-    def _flush(self, connection: _Connection) -> None:
+    def _send(self, peer: Peer, data: bytes) -> None:
         try:
-            sent = connection.sock.send(connection.unsent)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._drop(connection)
-            return
-        connection.unsent = connection.unsent[sent:]
-        if len(connection.unsent) > _MAX_UNSENT_BYTES:
-            self._drop(connection)
-            return
-        if connection.blocked != bool(connection.unsent):
-            connection.blocked = bool(connection.unsent)
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.blocked else 0)
-            self._selector.modify(connection.sock, events, connection)
+            peer.send(data)
+        except PeerGoneError:
+            self._drop(peer)
+        else:
+            self._watch(peer)
 
-    def _refuse(self, connection: _Connection, why: str) -> None:
+    def _watch(self, peer: Peer) -> None:
+        """Has the selector wait for what the peer can go on with."""
+        if peer.events != peer.watched:
+            peer.watched = peer.events
+            self._selector.modify(peer.sock, peer.events, peer)
+
+    def _refuse(self, peer: Peer, why: str) -> None:
         _log.warning("a trainer is cut off: %s", why)
-        if connection in self._connections:
-            with suppress(OSError):
-                connection.sock.send(encode("refused", why=why))
-            self._drop(connection)
+        if peer in self._peers:
+            peer.say_last(encode("refused", why=why))
+            self._drop(peer)
 
-    def _drop(self, connection: _Connection) -> None:
+    def _drop(self, peer: Peer) -> None:
         """Forgets a connection; what its process held is free for the others."""
-        if connection not in self._connections:
+        if peer not in self._peers:
             return
-        self._connections.discard(connection)
-        self._selector.unregister(connection.sock)
-        connection.sock.close()
-        if connection.process is not None and connection.turns:
-            self._by_process.pop(connection.process, None)
-            self._send_all(self._arbiter.leave(connection.process))
+        self._peers.discard(peer)
+        self._strangers.pop(peer, None)
+        self._selector.unregister(peer.sock)
+        peer.close()
+        if peer.process is not None and peer.turns:
+            self._by_process.pop(peer.process, None)
+            self._send_all(self._arbiter.leave(peer.process))

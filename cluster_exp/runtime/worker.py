@@ -37,7 +37,6 @@ from cluster_exp.runtime.services import answer
 _DEADLINE_S = 5.0
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 2.0
-_LOOPBACK = "127.0.0.1"
 _LAST_WORD_S = 5.0  # wall time in which the master has to take the last batch of a worker that leaves
 _GONE = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT})
 _DENIED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
@@ -59,6 +58,7 @@ class WorkerConfig:
     host: str = "127.0.0.1"  # where it listens
     scratch: Path | None = None  # where its socket's folder is made; None = the system's temporary folder
     access: Access | None = None  # TLS and tokens; None = loopback only
+    trust_network: bool = False  # whether ranks of other nodes may exchange gradients in clear
     grace_s: float = 30.0  # wall time to reach an iteration's end before a trainer is ended by force
 
 
@@ -84,10 +84,11 @@ class Worker:
         self._agent = NodeAgent(
             make_launcher or (lambda hear: SubprocessJobLauncher(config.log_dir, config.node, self._marks)),
             lambda report: self._outbox.add(report),
-            _LOOPBACK,  # turns carry no proof of who takes them
+            config.host,
             config.grace_s,
             config.log_dir,
             config.scratch,
+            config.access,
         )
 
     def stop(self) -> None:
@@ -125,9 +126,9 @@ class Worker:
             WorkerRefusedError: the master does not want it.
         """
         server = make_server(self._config.access)
-        alone = not is_loopback(f"{self._config.host}:0")
+        distrusts = not (self._config.trust_network or is_loopback(f"{self._config.host}:0"))
         add_WorkerServiceServicer_to_server(
-            WorkerServicer(self._agent, self.stop, lambda: self._instance, alone), server
+            WorkerServicer(self._agent, self.stop, lambda: self._instance, distrusts), server
         )
         port = listen(server, f"{self._config.host}:0", self._config.access)
         self._agent.start()
@@ -188,6 +189,7 @@ class Worker:
             config.gpu_type,
             config.gpu_memory_mib,
             self._agent.statuses(),
+            self._agent.turns_key,
         )
 
     @property
@@ -275,14 +277,14 @@ class WorkerServicer(WorkerServiceServicer):
     """The master's orders, checked and handed to the node's agent in the same event loop."""
 
     def __init__(
-        self, agent: NodeAgent, stop: Callable[[], None], instance: Callable[[], str], alone: bool = False
+        self, agent: NodeAgent, stop: Callable[[], None], instance: Callable[[], str], distrusts: bool = False
     ) -> None:
         """`instance` tells as what the worker is registered, "" = it is not.
 
-        `alone`: jobs of several nodes are refused, because trainers of other machines cannot take turns here.
+        `distrusts`: programs whose ranks span nodes are refused, because they exchange gradients in clear.
         """
         self._agent = agent
-        self._alone = alone
+        self._distrusts = distrusts
         self._stop = stop
         self._instance = instance
 
@@ -306,8 +308,11 @@ class WorkerServicer(WorkerServiceServicer):
         return reply
 
     def _check(self, order: Order) -> None:
-        if self._alone and isinstance(order, LaunchOrder) and len({share.node for share in order.shares}) > 1:
-            reason = f"job {order.job.job_id} spans nodes, whose trainers take turns over loopback only"
+        if self._distrusts and isinstance(order, LaunchOrder) and order.needs_meeting and len(order.shares) > 1:
+            reason = (
+                f"job {order.job.job_id} spans nodes, and its gradients would cross the network in clear;"
+                " allowed with --trust-network"
+            )
             raise Refused(RefusalKind.PRECONDITION, reason)
 
     async def QueryTrainers(

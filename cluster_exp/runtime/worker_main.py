@@ -29,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="where it listens; beyond loopback: with --tls")
     parser.add_argument("--tls", type=Path, metavar="DIR", help="ca.pem, cert.pem and key.pem of this host")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="tokens of a worker (docs/security.md)")
+    parser.add_argument(
+        "--trust-network", action="store_true", help="let gradients cross the network between nodes, in clear"
+    )
     parser.add_argument("--log-dir", type=Path, help="where logs go; default: a new temporary folder")
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
@@ -58,6 +61,7 @@ def config_from(arguments: argparse.Namespace) -> WorkerConfig:
         host=arguments.host,
         access=access,
         scratch=arguments.scratch,
+        trust_network=arguments.trust_network,
     )
 
 

@@ -24,6 +24,7 @@ from cluster_exp.protocol.messages import (
     ReportKind,
     TrainerReport,
 )
+from cluster_exp.protocol.turn_token import DIGITS
 from cluster_exp.runtime import codec
 from cluster_exp.runtime.master import Master
 from cluster_exp.runtime.rpc import master_pb2, worker_pb2
@@ -110,6 +111,7 @@ class PaperWorker(WorkerServiceServicer):
             "worker_address": self.address or "127.0.0.1:9",
             "turns_address": f"127.0.0.1:{10 + int(self.node[1:])}",
             "num_gpu": self.num_gpu,
+            "turns_key": "0" * DIGITS,
         }
         return codec.registration_to(Registration(**{**fields, **changes}))
 

@@ -30,17 +30,18 @@ from cluster_exp.runtime.fields import MAX_ITEMS, FieldError
 from cluster_exp.runtime.rpc import common_pb2, master_pb2, worker_pb2
 from tests.runtime.live_kit import PROFILE, job
 
+TOKEN = "ab" * 32
 SHARES = (NodeShare(0, (0, 1)), NodeShare(2, (3,)))
 
 
 def launch() -> LaunchOrder:
     spec = replace(job("a", 3), command=("python", "train.py"))
-    return LaunchOrder(spec, 2, SHARES, 10, 5, "127.0.0.1:1234", Endpoint("torch", "127.0.0.1", 4000))
+    return LaunchOrder(spec, 2, SHARES, 10, 5, "127.0.0.1:1234", Endpoint("torch", "127.0.0.1", 4000), TOKEN)
 
 
 def test_orders_come_back_as_they_were():
     spec = JobSpec("j ü/1", 3, 1.5, 7, 2.5, "vgg16", 16, PROFILE, "u", "q", 1, "v100", 0.5, 1000.0)
-    order = LaunchOrder(spec, 2, SHARES, 7, 5, "127.0.0.1:1234")
+    order = LaunchOrder(spec, 2, SHARES, 7, 5, "127.0.0.1:1234", turns_token=TOKEN)
     assert codec.launch_from(codec.launch_to(order)) == order
     real = replace(spec, command=("{python}", "-m", "workloads.vgg16", ""))
     order = replace(order, job=real, endpoint=Endpoint("horovod", "10.0.0.1", 4000))
@@ -114,6 +115,8 @@ def set_in(message, path: str, value) -> None:
         ("iterations_per_turn", 0, "iterations_per_turn"),
         ("turns_address", "host:70000", "turns_address"),
         ("turns_address", "host", "turns_address"),
+        ("turns_token", "", "turns_token"),
+        ("turns_token", "x" * 64, "turns_token"),
         ("shares.0.gpus.0", 1, "shares[0].gpus"),
         ("shares.0.fraction", 2.0, "shares[0].fraction"),
         ("shares.1.node", 0, "shares[].node"),

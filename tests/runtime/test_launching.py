@@ -31,7 +31,7 @@ FOREVER = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
 
 
 def order(generation: int = 1, name: str = "a") -> LaunchOrder:
-    return LaunchOrder(job(name), generation, (NodeShare(0, (0,)),), 0, 1, "127.0.0.1:1")
+    return LaunchOrder(job(name), generation, (NodeShare(0, (0,)),), 0, 1, "127.0.0.1:1", turns_token="0" * 64)
 
 
 def command(*argv: str) -> Command:

@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import subprocess
 import sys
+from dataclasses import replace
 
 import grpc
 import grpc.aio
@@ -14,6 +15,7 @@ from cluster_exp.domain.errors import InputError
 from cluster_exp.protocol.messages import LaunchOrder, NodeShare
 from cluster_exp.protocol.refusal import RefusalKind, Refused
 from cluster_exp.runtime import codec
+from cluster_exp.runtime.fields import FieldError
 from cluster_exp.runtime.local import LiveConfig, run_testbed, worker_command
 from cluster_exp.runtime.master import Master
 from cluster_exp.runtime.rpc import master_pb2, master_pb2_grpc, worker_pb2, worker_pb2_grpc
@@ -300,7 +302,7 @@ def test_a_worker_that_names_an_address_beyond_its_protection_is_refused(testbed
         async with open_channel(master, access(testbed, "worker") if secured else None, Role.WORKER) as channel:
             stub = master_pb2_grpc.MasterServiceStub(channel)
             code, why = await _answer(stub.Register(offer, timeout=DEADLINE_S))
-            if secured and (field, address) == ("worker_address", "10.0.0.1:1"):
+            if secured and address == "10.0.0.1:1":
                 assert code is grpc.StatusCode.OK, why
             else:
                 assert code is grpc.StatusCode.FAILED_PRECONDITION
@@ -331,19 +333,45 @@ def test_a_full_queue_says_when_to_come_again():
     asyncio.run(scenario())
 
 
-def test_a_worker_beyond_loopback_refuses_jobs_that_span_nodes():
-    class Agent:
-        carried: list = []  # noqa: RUF012
+class _Agent:
+    """Takes every order."""
 
-        def carry_out(self, order) -> None:
-            self.carried.append(order)
+    def __init__(self) -> None:
+        self.carried: list[str] = []
 
-    def order(name, nodes):
+    def carry_out(self, order) -> None:
+        self.carried.append(order.job.job_id)
+
+
+def _orders():
+    def order(name, nodes, command=()):
         shares = tuple(NodeShare(node, (0,)) for node in range(nodes))
-        return LaunchOrder(job(name, nodes, 40), 1, shares, 0, 1, "127.0.0.1:1")
+        spec = replace(job(name, nodes, 40), command=command)
+        return LaunchOrder(spec, 1, shares, 0, 1, "127.0.0.1:1", turns_token="0" * 64)
 
-    agent = Agent()
-    servicer = WorkerServicer(agent, lambda: None, lambda: "me", alone=True)
-    reply = asyncio.run(servicer.Carry(codec.orders_to([order("one", 1), order("wide", 2)], "me"), None))
-    assert [order.job.job_id for order in agent.carried] == ["one"]
-    assert "spans nodes" in reply.refused[0].reason
+    return [order("one", 1, ("train",)), order("emulated", 2), order("wide", 2, ("train",))]
+
+
+def test_gradients_cross_a_network_only_where_it_is_trusted():
+    agent = _Agent()
+    servicer = WorkerServicer(agent, lambda: None, lambda: "me", distrusts=True)
+    reply = asyncio.run(servicer.Carry(codec.orders_to(_orders(), "me"), None))
+    assert agent.carried == ["one", "emulated"]
+    (refused,) = reply.refused
+    assert refused.order == 2
+    assert "job wide spans nodes" in refused.reason
+    assert "--trust-network" in refused.reason
+    servicer = WorkerServicer(agent, lambda: None, lambda: "me")
+    assert not asyncio.run(servicer.Carry(codec.orders_to(_orders(), "me"), None)).refused
+    assert agent.carried[2:] == ["one", "emulated", "wide"]
+
+
+def test_the_key_of_the_turns_is_in_no_repr_and_no_error():
+    offer = codec.registration_from(PaperWorker("n0").offer(turns_key="ab" * 32))
+    assert offer.turns_key not in repr(offer)
+    (order, *_) = _orders()
+    assert order.turns_token not in repr(order)
+    with pytest.raises(FieldError) as caught:
+        codec.registration_from(PaperWorker("n0").offer(turns_key="ab" * 31 + "XY"))
+    assert caught.value.field == "turns_key"
+    assert "abab" not in str(caught.value)

@@ -21,7 +21,9 @@ from cluster_exp.runtime.store import StateError, StateFile
 from tests.runtime.live_kit import job
 
 ROOT = Path(__file__).parents[2]
-OFFER = Registration(PROTOCOL_VERSION, "n0", "first", "127.0.0.1:1", "127.0.0.1:2", 2, "v100", 16_000.0)
+OFFER = Registration(
+    PROTOCOL_VERSION, "n0", "first", "127.0.0.1:1", "127.0.0.1:2", 2, "v100", 16_000.0, turns_key="0" * 64
+)
 NOTES = (
     WorkerKnown(OFFER),
     SubmissionTaken("r1", ("a", "b"), 2.5),

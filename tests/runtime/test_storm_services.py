@@ -218,7 +218,7 @@ def test_the_worker_withstands_a_storm(tmp_path):
     share = NodeShare(0, (0, 1))
     group = TurnGroup(1, 1, (GroupMember("a", 0, 1), GroupMember("b", 2, 1)), 0)
     orders = [
-        LaunchOrder(job("a", 2), 1, (share,), 0, 5, "127.0.0.1:9"),
+        LaunchOrder(job("a", 2), 1, (share,), 0, 5, "127.0.0.1:9", turns_token="0" * 64),
         PreemptOrder("a", 1),
         TurnsOrder(group, 5),
     ]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cluster_exp.domain.resources import Resource
+from cluster_exp.protocol.turn_token import turn_token
 from cluster_exp.protocol.turn_wire import parse_trainer_line
 from cluster_exp.runtime.trainer import Trainer, WorkerLostError
 from cluster_exp.runtime.trainer.connection import Connection
@@ -159,8 +160,9 @@ def test_a_trainer_that_nobody_expects_is_told_so(server: TurnServer) -> None:
 
 def test_a_member_of_a_group_may_come_from_another_node(server: TurnServer) -> None:
     server.set_group(2, 1, [(("far", 1), 0)], 6)  # never expected here: another worker launched it
+    token = turn_token(server.key, "far", 1)
     connection = Connection(f"tcp:{server.tcp_address}")
-    connection.send("hello", v=1, job="far", generation=1, rank=0, world=1, done=0, turns=True)
+    connection.send("hello", v=1, job="far", generation=1, rank=0, world=1, done=0, turns=True, token=token)
     connection.send("ask", done=0)
     assert connection.receive() == {"t": "go", "turns": False, "batch": 6}
     connection.close()
@@ -169,7 +171,7 @@ def test_a_member_of_a_group_may_come_from_another_node(server: TurnServer) -> N
 def test_addresses_say_what_is_wrong_with_them(tmp_path: Path) -> None:
     with pytest.raises(WorkerLostError, match="no worker at unix:"):
         Connection(f"unix:{tmp_path}/nobody")
-    with pytest.raises(ValueError, match="neither unix:PATH nor tcp:HOST:PORT"):
+    with pytest.raises(ValueError, match="none of unix:PATH, tcp:HOST:PORT and tls:HOST:PORT"):
         Connection("http://somewhere")
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from cluster_exp.domain.profile import StageProfile
 from cluster_exp.interleave.cycle import lockstep_cycle_s
+from cluster_exp.protocol.turn_token import turn_token
 from cluster_exp.runtime.turn_server import TrainerDone, TrainerEvent, TrainerStarted, TrainerStopped, TurnServer
 
 pytestmark = pytest.mark.live
@@ -68,7 +69,7 @@ class Bench:
         generation: int = 1,
         rank: int = 0,
         world: int = 1,
-        arbiter: str | None = None,
+        tcp: bool = False,
     ) -> None:
         self.server.expect(job, generation)
         env = os.environ | {
@@ -77,7 +78,8 @@ class Bench:
             "CLUSTER_EXP_RANK": str(rank),
             "CLUSTER_EXP_WORLD": str(world),
             "CLUSTER_EXP_WORKER": self.server.address,
-            "CLUSTER_EXP_ARBITER": arbiter or self.server.address,
+            "CLUSTER_EXP_ARBITER": f"tcp:{self.server.tcp_address}" if tcp else self.server.address,
+            "CLUSTER_EXP_TURNS_TOKEN": turn_token(self.server.key, job, generation),
             "CLUSTER_EXP_ITERATIONS": str(iterations),
             "CLUSTER_EXP_ITERATIONS_DONE": str(done),
             "CLUSTER_EXP_STAGE_LOG": str(self.directory / f"{job}-{generation}-{rank}.csv"),
@@ -233,7 +235,7 @@ def test_processes_of_one_job_stop_at_the_same_iteration(bench: Bench, tmp_path:
     busy = StageProfile(0.06, 0.01, 0.02, 0.02, 0.01)
     bench.group({"wide": 0, "b": 2})
     bench.start("wide", busy, 1000, rank=0, world=2)
-    bench.start("wide", busy, 1000, rank=1, world=2, arbiter=f"tcp:{bench.server.tcp_address}")
+    bench.start("wide", busy, 1000, rank=1, world=2, tcp=True)
     bench.start("b", busy, 8)
     assert bench.wait("b-1-0") == 0
     bench.server.stop_job("wide", 1)

@@ -105,7 +105,9 @@ async def paper_master(servicer: PaperMaster | None = None, port: int = 0):
 
 
 def launch(turns_address, generation=1, done=0, iterations=100_000) -> LaunchOrder:
-    return LaunchOrder(job("a", 2, iterations), generation, (NodeShare(0, (0, 1)),), done, 5, turns_address)
+    return LaunchOrder(
+        job("a", 2, iterations), generation, (NodeShare(0, (0, 1)),), done, 5, turns_address, turns_token="0" * 64
+    )
 
 
 async def carry(stub: WorkerServiceStub, instance: str, *orders) -> list[str]:

@@ -15,6 +15,7 @@ from cluster_exp.protocol.messages import (
     TrainerReport,
     Welcome,
 )
+from cluster_exp.protocol.turn_token import DIGITS
 from cluster_exp.protocol.turns import Discipline
 from cluster_exp.runtime import fields
 from cluster_exp.runtime.codec.records import (
@@ -71,6 +72,7 @@ def registration_to(registration: Registration) -> master.RegisterRequest:
         num_gpu=registration.num_gpu,
         gpu_type=registration.gpu_type,
         trainers=[status_to(status) for status in registration.trainers],
+        turns_key=registration.turns_key,
     )
     if registration.gpu_memory_mib is not None:
         message.gpu_memory_mib = registration.gpu_memory_mib
@@ -93,6 +95,7 @@ def registration_from(message: master.RegisterRequest) -> Registration:
         gpu_type=fields.name("gpu_type", message.gpu_type, empty=True),
         gpu_memory_mib=memory_mib,
         trainers=tuple(status_from(entry, f"trainers[{i}]") for i, entry in enumerate(message.trainers)),
+        turns_key=fields.digits("turns_key", message.turns_key, DIGITS),
     )
 
 

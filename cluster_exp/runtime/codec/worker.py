@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from cluster_exp.domain.actions import GroupMember, TurnGroup
 from cluster_exp.domain.resources import MAX_GROUP_SIZE, NUM_RESOURCES
 from cluster_exp.protocol.messages import Endpoint, LaunchOrder, Order, PreemptOrder, TrainerStatus, TurnsOrder
+from cluster_exp.protocol.turn_token import DIGITS
 from cluster_exp.runtime import fields
 from cluster_exp.runtime.codec.records import job_from, job_to, share_from, share_to, status_from, status_to
 from cluster_exp.runtime.fields import FieldError
@@ -33,6 +34,7 @@ def launch_to(order: LaunchOrder) -> worker.LaunchOrder:
         iterations_done=order.iterations_done,
         iterations_per_turn=order.iterations_per_turn,
         turns_address=order.turns_address,
+        turns_token=order.turns_token,
         endpoint=None if order.endpoint is None else endpoint_to(order.endpoint),
     )
 
@@ -53,6 +55,7 @@ def launch_from(message: worker.LaunchOrder) -> LaunchOrder:
         iterations_done=fields.count("iterations_done", message.iterations_done, 0, job.iterations),
         iterations_per_turn=_per_turn_from(message.iterations_per_turn),
         turns_address=fields.address("turns_address", message.turns_address),
+        turns_token=fields.digits("turns_token", message.turns_token, DIGITS),
         endpoint=endpoint_from(message.endpoint) if message.HasField("endpoint") else None,
     )
 

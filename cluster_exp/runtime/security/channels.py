@@ -1,9 +1,11 @@
-"""The one place where gRPC servers and channels of the runtime are made."""
+"""The one place where gRPC servers and channels of the runtime are made, and the keys of its turn servers read."""
+
+import ssl
 
 import grpc
 import grpc.aio
 
-from cluster_exp.runtime.security.access import Access, Role, check_address
+from cluster_exp.runtime.security.access import TLS_FILES, Access, Role, check_address
 from cluster_exp.runtime.security.roles import RoleInterceptor
 from cluster_exp.runtime.services import CHANNEL_OPTIONS, SERVER_OPTIONS
 
@@ -42,3 +44,15 @@ def listen(server: grpc.aio.Server, bind: str, access: Access | None) -> int:
     pairs = [(access.key, access.cert)]
     credentials = grpc.ssl_server_credentials(pairs, root_certificates=access.ca, require_client_auth=True)
     return server.add_secure_port(bind, credentials)
+
+
+def turns_context(access: Access) -> ssl.SSLContext:
+    """A turn server's end of TLS on both sides. Raises OSError for keys that cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.num_tickets = 0  # nobody resumes a session
+    ca, cert, key = (access.tls_dir / name for name in TLS_FILES)
+    context.load_verify_locations(ca)
+    context.load_cert_chain(cert, key)
+    return context

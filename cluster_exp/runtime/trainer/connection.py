@@ -3,6 +3,8 @@
 import json
 import select
 import socket
+import ssl
+from pathlib import Path
 from typing import Any
 
 _READ_BYTES = 4096
@@ -16,25 +18,30 @@ class WorkerLostError(ConnectionError):
 class Connection:
     """Blocking, line by line."""
 
-    def __init__(self, address: str) -> None:
-        """Connects to `unix:PATH` or `tcp:HOST:PORT`.
+    def __init__(self, address: str, tls_dir: str = "") -> None:
+        """Connects to `unix:PATH`, `tcp:HOST:PORT`, or with the keys in `tls_dir` to `tls:HOST:PORT`.
 
         Raises:
-            WorkerLostError: nobody answers there.
+            WorkerLostError: nobody answers there, or not the one that the certificate names.
             ValueError: the address has another form.
         """
         self._received = b""
+        self._tls: ssl.SSLSocket | None = None
         kind, _, rest = address.partition(":")
         try:
             if kind == "unix":
                 self._sock = socket.socket(socket.AF_UNIX)
                 self._sock.connect(rest)
-            elif kind == "tcp":
+            elif kind in ("tcp", "tls"):
                 host, _, port = rest.rpartition(":")
-                self._sock = socket.create_connection((host, int(port)))
+                self._sock = socket.create_connection((host.strip("[]"), int(port)))
                 self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if kind == "tls":
+                    self._sock = self._tls = _client(Path(tls_dir)).wrap_socket(
+                        self._sock, server_hostname=host.strip("[]")
+                    )
             else:
-                raise ValueError(f"address {address!r} is neither unix:PATH nor tcp:HOST:PORT")
+                raise ValueError(f"address {address!r} is none of unix:PATH, tcp:HOST:PORT and tls:HOST:PORT")
         except OSError as error:
             raise WorkerLostError(f"no worker at {address}: {error}") from error
 
@@ -70,8 +77,19 @@ class Connection:
 
     def waiting(self) -> bool:
         """Whether a line, or the worker's hanging up, can be read without waiting."""
-        return b"\n" in self._received or bool(select.select([self._sock], [], [], 0)[0])
+        if b"\n" in self._received or (self._tls is not None and self._tls.pending()):
+            return True
+        return bool(select.select([self._sock], [], [], 0)[0])
 
     def close(self) -> None:
         """Hangs up."""
         self._sock.close()
+
+
+def _client(tls_dir: Path) -> ssl.SSLContext:
+    """This host's end of TLS on both sides. Raises OSError for keys that cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(tls_dir / "ca.pem")
+    context.load_cert_chain(tls_dir / "cert.pem", tls_dir / "key.pem")
+    return context

@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, TextIO
 
@@ -40,6 +40,8 @@ class Identity:
     stage_log: str = ""  # path; empty = none
     checkpoint_dir: str = ""  # of this job, shared by all nodes; not made yet; empty = none
     checkpoint_every: int = 0  # iterations; 0 = only when told to leave
+    token: str = field(default="", repr=False)  # that an arbiter on another node asks for
+    tls_dir: str = ""  # this host's keys, for an arbiter that is called by TLS
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "Identity | None":
@@ -63,6 +65,8 @@ class Identity:
             stage_log=env.get("CLUSTER_EXP_STAGE_LOG", ""),
             checkpoint_dir=env.get("CLUSTER_EXP_CHECKPOINT_DIR", ""),
             checkpoint_every=int(env.get("CLUSTER_EXP_CHECKPOINT_EVERY", "0")),
+            token=env.get("CLUSTER_EXP_TURNS_TOKEN", ""),
+            tls_dir=env.get("CLUSTER_EXP_TLS", ""),
         )
 
 
@@ -232,7 +236,7 @@ class Trainer:
             self._log.close()
 
     def _connect(self, identity: Identity) -> None:
-        self._arbiter = Connection(identity.arbiter)
+        self._arbiter = Connection(identity.arbiter, identity.tls_dir)
         self._greet(self._arbiter, identity, turns=True)
         self._worker = self._arbiter
         if identity.worker != identity.arbiter:
@@ -253,6 +257,7 @@ class Trainer:
             world=identity.world,
             done=identity.iterations_done,
             turns=turns,
+            token=identity.token if turns else "",
         )
 
     def _look_up(self) -> bool:

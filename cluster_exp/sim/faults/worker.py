@@ -24,6 +24,7 @@ from cluster_exp.protocol.messages import (
 )
 from cluster_exp.protocol.outbox import Outbox
 from cluster_exp.protocol.refusal import RefusalKind, Refused
+from cluster_exp.protocol.turn_token import DIGITS
 from cluster_exp.sim.faults.network import Agenda, Network
 from cluster_exp.sim.faults.truth import LaunchKey, Truth
 from cluster_exp.sim.performance import StartCost
@@ -31,6 +32,7 @@ from cluster_exp.sim.performance import StartCost
 START_S = 0.5  # from a launch to the trainer's first iteration
 SAVED_EVERY = 5  # iterations between the checkpoints of a real job
 _DEADLINE_S = 5.0
+_TURNS_KEY = "0" * DIGITS  # nobody takes turns here
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 2.0
 _HANG_S = 30.0
 _GRACE_S = 30.0
@@ -124,7 +126,13 @@ class SimulatedWorker:
     def _register(self, wait_s: float) -> None:
         life = self._life
         offer = Registration(
-            PROTOCOL_VERSION, self._spec.name, self._instance, "10.0.0.1:1", "10.0.0.1:2", self._spec.num_gpu
+            PROTOCOL_VERSION,
+            self._spec.name,
+            self._instance,
+            "10.0.0.1:1",
+            "10.0.0.1:2",
+            self._spec.num_gpu,
+            turns_key=_TURNS_KEY,
         )
 
         def again() -> None:
