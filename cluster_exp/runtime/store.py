@@ -32,6 +32,10 @@ _TABLES = (
 )
 
 
+# A damaged name in the file is quoted by SQLite's message, which then cannot be decoded.
+_DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
+
+
 class StateError(OSError):
     """The state file does not take what has to be safe; the message is one line."""
 
@@ -84,29 +88,32 @@ class StateFile:
         if not path.is_file():
             raise InputError("there is no state file", where=str(path))
         try:
-            connection = _connect(path)
-            marks = [
-                connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-            ]
-            if marks != [_APPLICATION_ID, FORMAT_VERSION]:
-                connection.close()
-                raise InputError(_not_ours(*marks), where=str(path))
-            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if verdict != "ok":
-                raise sqlite3.DatabaseError(verdict)
-            length = connection.execute("SELECT coalesce(max(n), 0) FROM log").fetchone()[0]
+            with _kept_if_well(_connect(path)) as connection:
+                marks = [
+                    connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+                ]
+                if marks != [_APPLICATION_ID, FORMAT_VERSION]:
+                    raise InputError(_not_ours(*marks), where=str(path))
+                verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if verdict != "ok":
+                    raise sqlite3.DatabaseError(verdict)
+                length = connection.execute("SELECT coalesce(max(n), 0) FROM log").fetchone()[0]
         except sqlite3.OperationalError as error:
             busy = "locked" in str(error)
-            reason = "is in use: another master runs with it" if busy else f"cannot be opened: {error}"
+            reason = "is in use: another master runs with it" if busy else f"cannot be opened: {_one_line(error)}"
             raise InputError(reason, where=str(path)) from error
-        except sqlite3.DatabaseError as error:
-            raise InputError(f"is damaged: {error}", where=str(path)) from error
+        except _DAMAGE as error:
+            raise InputError(f"is damaged: {_one_line(error)}", where=str(path)) from error
         return StateFile(path, connection, length)
 
     def meta(self) -> dict[str, Any]:
-        """What the run is."""
-        with _named(self.path):
-            return {key: json.loads(value) for key, value in self._connection.execute("SELECT key, value FROM meta")}
+        """What the run is. Raises InputError when it cannot be read or is no JSON."""
+        with _read(self.path):
+            rows = self._connection.execute("SELECT key, value FROM meta").fetchall()
+        try:
+            return {key: json.loads(value) for key, value in rows}
+        except (TypeError, ValueError, RecursionError):
+            raise InputError("is damaged: its description is no JSON", where=str(self.path)) from None
 
     def set_meta(self, key: str, value: Any) -> None:
         """Writes one value of `meta` at once. Raises StateError."""
@@ -117,10 +124,9 @@ class StateFile:
         """All rows in order.
 
         Raises:
-            InputError: a row, which is named, is missing or damaged.
-            StateError: the file cannot be read.
+            InputError: a row, which is named, is missing or damaged, or the file cannot be read.
         """
-        with _named(self.path), closing(self._connection.cursor()) as cursor:
+        with _read(self.path), closing(self._connection.cursor()) as cursor:
             cursor.execute("SELECT n, kind, data, actions_sum, sum FROM log ORDER BY n")
             for place, (number, kind, data, actions_sum, checksum) in enumerate(cursor, start=1):
                 where = f"{self.path}: row {place} of log"
@@ -186,9 +192,20 @@ def _sum(kind: str, data: bytes, actions_sum: int | None) -> int:
 def _connect(path: Path) -> sqlite3.Connection:
     # A plan is decided, and recorded, in a thread while the loop's thread leaves the file alone.
     connection = sqlite3.connect(path, timeout=0.5, isolation_level=None, check_same_thread=False)
-    for setting in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
-        connection.execute(f"PRAGMA {setting}")
+    with _kept_if_well(connection):
+        for setting in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
+            connection.execute(f"PRAGMA {setting}")
     return connection
+
+
+@contextmanager
+def _kept_if_well(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Closes the connection, and so gives its lock back, if the block fails."""
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
 
 
 @contextmanager
@@ -209,7 +226,21 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StateError(f"state file {path}: {error}") from error
+        raise StateError(f"state file {path}: {_one_line(error)}") from error
+
+
+@contextmanager
+def _read(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors in reading into one of the input."""
+    try:
+        yield
+    except _DAMAGE as error:
+        raise InputError(f"cannot be read: {_one_line(error)}", where=str(path)) from error
+
+
+def _one_line(error: Exception) -> str:
+    """SQLite names each damaged page on a line of its own; an error here has one line."""
+    return " ".join(str(error).split())
 
 
 def _not_ours(application_id: int, version: int) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from cluster_exp.cli import main
 from cluster_exp.domain.errors import InputError
+from cluster_exp.domain.events import PlanDue
 from cluster_exp.inputs.clusters import read_cluster
 from cluster_exp.inputs.profiles import default_profiles, read_profiles
 from cluster_exp.inputs.restart import read_restart_costs
@@ -21,6 +22,7 @@ from cluster_exp.results.job_table import read_job_table
 from cluster_exp.results.journal import read_journal
 from cluster_exp.results.run_directory import read_run
 from cluster_exp.runtime.security.access import TLS_FILES, load_access
+from cluster_exp.runtime.store import StateFile
 from cluster_exp.sim.faults.spec import parse_faults
 from cluster_exp.sweep.reader import read_spec
 from tests.property.storm_kit import CASES, endure, storm
@@ -55,6 +57,29 @@ def tokens(path: Path) -> object:
     return load_access(path.parent, path)
 
 
+def state_file(run: Path) -> bytes:
+    """The bytes of a state file with some events."""
+    path = run / "valid.sqlite"
+    if not path.exists():
+        state = StateFile.create(path, {"policy": "srsf"})
+        for number in range(8):
+            state.record(PlanDue(float(number)), [])
+        state.commit()
+        state.close()
+    return path.read_bytes()
+
+
+def rows_of(path: Path) -> list:
+    """What a state file holds, to the last row."""
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    state = StateFile.reopen(path)
+    try:
+        return [state.meta(), *state.rows()]
+    finally:
+        state.close()
+
+
 def readers(run: Path) -> dict:
     """By name: the file's name, valid contents, what reads it."""
     table = (run / "job.csv").read_bytes()
@@ -72,6 +97,7 @@ def readers(run: Path) -> dict:
         "journal": ("journal.jsonl", [JOURNAL, (run / "journal.jsonl").read_bytes()[:20_000]], read_journal),
         "run": ("run.json", [(run / "run.json").read_bytes()], lambda p: read_run(p.parent)),
         "jobs": ("job.csv", [table], read_job_table),
+        "state": ("state.sqlite", [state_file(run)], rows_of),
         "history": ("job.csv", [table], lambda p: read_history(str(p))),
     }
 
@@ -93,7 +119,7 @@ def run(tmp_path_factory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("name", [*NAMES, "jobs", "history"])
+@pytest.mark.parametrize("name", [*NAMES, "jobs", "history", "state"])
 def test_a_reader_withstands_a_storm(name, run, tmp_path):
     file_name, valid, read = readers(run)[name]
     path = tmp_path / file_name
