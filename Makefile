@@ -4,7 +4,8 @@
 #: horovod  builds Horovod for torch's CPU build once, into ~/.cache/cluster-exp, and installs both
 #: rpc      writes the gRPC stubs from protos/
 #: certs    makes a testbed's certificates and tokens in CERTS (certs), for HOSTS=10.0.0.1,10.0.0.2
-#: soak     runs the tests that take long: published numbers of the large traces, 10,000 clusters that break
+#: soak     runs the tests that take long: published numbers of the large traces, 10,000 clusters that break,
+#:          masters killed at random, STORM (100000) hostile messages or files at each service and each reader
 #: bench    runs benchmarks/*.py
 #: clean    removes whatever was built, .venv included
 #: TORCH=... is the torch that `make horovod` asks pip for, with pip's options where need be
@@ -19,6 +20,8 @@ PROTOS := $(shell find protos -name '*.proto')
 COMPILED := $(basename $(shell find cluster_exp -name '*.pxd'))
 COMPILED := $(COMPILED:=.py) $(COMPILED:=.pxd)
 BUILD_INPUTS := setup.cfg setup.py pyproject.toml protos/generate.py $(PROTOS) $(COMPILED)
+STORM ?= 100000
+SOAK := $(BIN)/pytest -q -n $(WORKERS) -o faulthandler_timeout=3600
 BENCHMARKS := $(wildcard benchmarks/*.py)
 
 SHELL := /bin/bash
@@ -99,7 +102,9 @@ test: check $(VENV)/.installed-horovod
 	@$(BIN)/pytest -q -m "(live or horovod) and not soak" --cov --cov-append --cov-report=term:skip-covered
 
 soak: $(VENV)/.installed-test
-	@$(BIN)/pytest -q -n $(WORKERS) -m "soak or (published and slow)"
+	@$(SOAK) -m "soak or (published and slow)"
+	@echo "$(STORM) hostile messages or files at each service and each reader"
+	@CLUSTER_EXP_STORM=$(STORM) $(SOAK) tests/property/test_storm_readers.py tests/runtime/test_storm_services.py
 
 ifneq ($(BENCHMARKS),)
 bench: $(VENV)/.installed

@@ -22,6 +22,7 @@ from cluster_exp.domain.events import (
 from cluster_exp.domain.job import JobStatus
 from cluster_exp.protocol.messages import PreemptOrder, ReportKind, TrainerReport, TurnsOrder
 from cluster_exp.runtime import codec
+from cluster_exp.runtime import master as runtime_master
 from cluster_exp.runtime.rpc import common_pb2, master_pb2
 from tests.runtime.live_kit import DEADLINE_S, cluster, job, paper_run, until
 
@@ -329,5 +330,40 @@ def test_what_a_job_reported_last_is_known_when_it_fails():
             assert kinds.index(Progressed) < kinds.index(JobFailed)
             assert memory.of(Progressed)[-1].remaining_iterations == (69.0,)
             assert [view.remaining_iterations for view in master.board.views(["a", "stranger"])] == [69.0]
+
+    run(scenario())
+
+
+def test_a_flood_of_submissions_is_turned_away_with_a_hint_and_what_was_taken_stays(monkeypatch):
+    most, flood = 40, 400
+    monkeypatch.setattr(runtime_master, "_MOST_LIVE", most)
+    monkeypatch.setattr(runtime_master, "_QUEUE_LIMIT", 100)
+
+    async def scenario():
+        async with paper_run([job("first")], cluster(1)) as (master, stub, (worker,), _, running):
+            await until(worker.launches, "a launch")
+
+            async def submit(number: int) -> bool:
+                request = codec.submission_to(f"r{number}", [job(f"j{number}")])
+                try:
+                    await stub.SubmitJob(request, timeout=DEADLINE_S)
+                except grpc.aio.AioRpcError as error:
+                    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                    assert ("retry-after", "1") in list(error.trailing_metadata())
+                    return False
+                return True
+
+            taken = [n for n, ok in enumerate(await asyncio.gather(*map(submit, range(flood)))) if ok]
+            assert len(taken) == most - 1  # beside the one that was there
+            reply = await stub.QueryJobs(master_pb2.QueryJobsRequest(), timeout=DEADLINE_S)
+            assert {one.job_id for one in reply.jobs} == {"first", *(f"j{n}" for n in taken)}
+            for number in taken:
+                await stub.CancelJob(master_pb2.CancelJobRequest(job_id=f"j{number}"), timeout=DEADLINE_S)
+            late = next(n for n in range(flood) if n not in taken)
+            assert await submit(late)  # the same request, with its id, when there is room
+            await worker.tell(stub, worker.launches()[0], FINISHED, 100)
+            await until(lambda: master.board.views(["first"])[0].status.name == "FINISHED", "the first job's end")
+            master.stop("enough")
+            await running
 
     run(scenario())
