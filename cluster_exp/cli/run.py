@@ -149,9 +149,17 @@ def run_one(spec: "RunSpec", policy: "Policy", place: Path, state: "StateFile | 
     except (LiveError, OSError) as error:
         if not place.is_dir():
             raise
-        sys.stderr.write(f"error: {error}; the partial result lies in {place}\n")
+        sys.stderr.write(f"error: {error}; {_what_is_left(place)}\n")
         return 1
     if result.complete:
         return 0
-    sys.stderr.write(f"stopped ({result.reason}); the partial result lies in {place}, and `resume` goes on with it\n")
+    sys.stderr.write(f"stopped ({result.reason}); {_what_is_left(place)}\n")
     return 130
+
+
+def _what_is_left(place: Path) -> str:
+    """Where a live run that did not end lies, and whether it can go on."""
+    from cluster_exp.results.run_directory import STATE_FILE
+
+    where = f"the partial result lies in {place}"
+    return f"{where}, and `resume` goes on with it" if (place / STATE_FILE).exists() else where

@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import pytest
 from cluster_exp.cli import main
 from cluster_exp.results.journal import read_journal
 from cluster_exp.results.run_directory import JOURNAL_FILE, STATE_FILE
-from tests.runtime.test_local import wait_for
+from tests.runtime.test_local import MARK, marked, wait_for
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
@@ -24,14 +26,18 @@ def stopped(tmp_path, request):
     """A local run of the small trace that got a signal when a few jobs had ended."""
     out, trace = tmp_path / "out", tmp_path / "trace.csv"
     trace.write_bytes((ROOT / "trace_data" / "small.csv").read_bytes())
-    cluster = str(ROOT / "cluster_spec" / "n2g4.csv")
-    argv = [sys.executable, str(ROOT / "run.py"), "--policy", "srsf", "--trace", trace.name, "--cluster", cluster]
-    argv += ["--mode", "local", "--time-scale", "800", "--out", "out"]
-    with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command(trace.name), cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: (out / STATE_FILE).exists() and events(out) > 15, "some events")
         process.send_signal(request.param)
         _, errors = process.communicate(timeout=60)
     return out, process.returncode, errors
+
+
+def command(trace: str) -> list[str]:
+    """Runs the small trace into the folder out of the working directory."""
+    argv = [sys.executable, str(ROOT / "run.py"), "--policy", "srsf", "--trace", trace]
+    argv += ["--cluster", str(ROOT / "cluster_spec" / "n2g4.csv")]
+    return [*argv, "--mode", "local", "--time-scale", "800", "--out", "out"]
 
 
 def events(out: Path) -> int:
@@ -45,6 +51,36 @@ def test_a_run_goes_on_where_it_was(stopped, capsys):
     assert code in (130, -signal.SIGKILL), errors
     if code == 130:
         assert "and `resume` goes on with it" in errors
+    goes_on(out, capsys)
+
+
+@pytest.mark.parametrize("room_kib", [40, 120])
+def test_a_run_whose_disk_is_full_stops_with_a_line_and_goes_on_when_there_is_room(
+    tmp_path, monkeypatch, room_kib, capsys
+):
+    """No file may grow above `room_kib`: the state file is the first that does."""
+    monkeypatch.setenv(MARK, str(tmp_path))
+    shutil.copy(ROOT / "trace_data" / "small.csv", tmp_path / "trace.csv")
+    room = (room_kib * 1024,) * 2
+    run = subprocess.run(
+        command("trace.csv"),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, room),
+    )
+    assert run.returncode == 1
+    (error,) = [line for line in run.stderr.splitlines() if line.startswith("error: ")]
+    assert "state.sqlite: " in error
+    assert error.endswith("and `resume` goes on with it")
+    assert "Traceback" not in run.stderr
+    assert not marked(str(tmp_path))
+    goes_on(tmp_path / "out", capsys)
+
+
+def goes_on(out: Path, capsys) -> None:
+    """`resume` ends each job once, and `replay` finds the same actions."""
     where = os.getcwd()
     try:
         assert main(["resume", str(out)]) == 0
