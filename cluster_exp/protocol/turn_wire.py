@@ -14,7 +14,7 @@ from cluster_exp.domain.measure import StageWindow
 from cluster_exp.domain.resources import NUM_RESOURCES
 from cluster_exp.protocol.turn_token import DIGITS
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 MAX_LINE_BYTES = 4096
 MAX_WORLD = 65_536
 _MAX_ITERATIONS = 2**53

@@ -1,8 +1,10 @@
 """Turns: which member of a group may use which resource now. A state machine without I/O or clock.
 
 Processes of a job (`rank`s) ask at each iteration's boundary whether to go on; with company in their group they
-then ask for a turn before each stage. Every call returns the messages that it leads to. A job's processes get each
-answer together, when all of them asked, so that they stop at the same iteration and hold a stage together.
+then ask for a turn before each stage that they have. Every call returns the messages that it leads to. A job's
+processes get each answer together, when all of them asked, so that they stop at the same iteration and hold a stage
+together. Who asks for a later stage, or is at the boundary, passes those between: without a message, in lockstep each
+in its slot.
 
 A job alone in its group runs free: it is told so at a boundary and asks nothing more until it is told to look up
 (`Look`). Company that arrives gets no turn before the free job reached its next boundary. Likewise a job that is
@@ -73,6 +75,7 @@ class Arbiter:
             group = self._groups[group_id] = Group(version, batch, discipline)
         elif version <= group.version:
             return []
+        changed = group.discipline is not discipline
         group.version, group.batch, group.discipline = version, batch, discipline
         offsets = dict(members)
         former = [key for key in (*group.offsets, *(group.pending or ())) if key not in offsets]
@@ -87,7 +90,7 @@ class Arbiter:
         for key in (*former, *offsets):
             if key in self._bound:
                 messages += self._look(self._parties[key])
-            elif key not in self._group_of:
+            if changed or (key not in self._bound and key not in self._group_of):
                 messages += self._settle_job(key)
         for touched_id in touched | {group_id: None}:
             messages += self._settle(touched_id)
@@ -151,13 +154,11 @@ class Arbiter:
         """A process is at a boundary and wants to know whether to begin an iteration, or wants its job to leave.
 
         Raises:
-            TurnError: it is in the middle of an iteration.
+            TurnError: it holds or wants a turn.
         """
         party = self._party(process)
         if process.rank in party.holding or process.rank in party.wanting:
             raise TurnError(f"job {process.job[0]} asks at a boundary while it holds or wants a turn")
-        if party.phase is Phase.TURNS and party.stage != 0:
-            raise TurnError(f"job {process.job[0]} asks at a boundary before stage {party.stage}")
         party.asking.add(process.rank)
         if leave:
             self._stops.add(process.job)
@@ -170,10 +171,9 @@ class Arbiter:
             TurnError: it runs without turns, holds one, or asks out of order.
         """
         party = self._party(process)
-        busy = process.rank in party.holding or process.rank in party.asking
-        if party.phase is not Phase.TURNS or busy or stage != party.stage:
+        if party.phase is not Phase.TURNS or party.busy(process.rank) or stage < party.stage:
             raise TurnError(f"job {process.job[0]} asks for stage {stage} in phase {party.phase.value}")
-        party.wanting.add(process.rank)
+        party.wanting[process.rank] = stage
         return self._settle_job(process.job) if party.ready else []
 
     def give(self, process: Process) -> list[Message]:
@@ -272,6 +272,9 @@ class Arbiter:
         """Answers everybody who can be answered now that something about a job has changed."""
         party = self._parties.get(key)
         former = self._group_of.get(key)
+        group = self._groups.get(former) if former is not None else None
+        if party is not None and (group is None or group.discipline is Discipline.WORK_CONSERVING):
+            party.skip()
         if party is not None and party.at_boundary:
             party.looked, party.phase = False, Phase.BETWEEN
             if key in self._bound:
@@ -299,10 +302,8 @@ class Arbiter:
             if party.at_boundary:
                 messages += self._answer(party, [other for other in parties if other is not party], group.batch)
         if group.discipline is Discipline.LOCKSTEP:
-            messages += self._lockstep(group, parties)
-        else:
-            messages += self._work_conserving(group, parties)
-        return messages
+            return messages + self._lockstep(group, parties)
+        return messages + self._work_conserving(group, parties)
 
     def _must_leave(self, party: Party) -> bool:
         return party.broken or party.key in self._stops
@@ -332,13 +333,6 @@ class Arbiter:
         party.looked = True
         return [Look(process) for process in party.processes]
 
-    def _grant(self, party: Party) -> list[Message]:
-        party.holding, party.wanting = party.wanting, set()
-        party.held = party.stage
-        party.seen_s, party.passed = None, False
-        party.stage = (party.stage + 1) % NUM_RESOURCES
-        return [Granted(process) for process in party.processes]
-
     def _lockstep(self, group: Group, parties: Sequence[Party]) -> list[Message]:
         """Begins the next slot when nobody holds a turn and everyone who follows the slots asks for the right one."""
         if any(party.blocks for party in parties):
@@ -359,19 +353,22 @@ class Arbiter:
             slot = (going[0].stage - group.offsets[going[0].key]) % NUM_RESOURCES
         group.slot = slot
         messages: list[Message] = []
-        taken: set[int] = set()
+        due_now: dict[int, Party] = {}
         for party in going:
             due = (slot + group.offsets[party.key]) % NUM_RESOURCES
-            if party.stage == due and due not in taken:
-                taken.add(due)
+            if party.stage == due and due not in due_now:
+                due_now[due] = party
                 party.aligned = True
-                messages += self._grant(party)
+                messages += party.grant()
+        for party in due_now.values():
+            if not party.holding:  # it passed: that may end the slot, or its iteration
+                messages += self._settle_job(party.key)
         return messages
 
     def _realign(self, group: Group, parties: Sequence[Party]) -> None:
         """Takes over the pending offsets once nobody is left who follows the old ones inside an iteration."""
         for party in parties:
-            party.aligned &= party.stage != 0
+            party.aligned &= party.stage % NUM_RESOURCES != 0
         if group.pending is not None and not any(p.aligned or p.key in self._bound for p in parties):
             group.offsets, group.pending = group.pending, None
 
@@ -394,5 +391,5 @@ class Arbiter:
             first = place[last] + 1 if last in place else 0
             chosen = min(rivals, key=lambda party: (place[party.key] - first) % len(place))
             group.last[resource] = chosen.key
-            messages += self._grant(chosen)
+            messages += chosen.grant()
         return messages

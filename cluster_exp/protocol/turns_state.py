@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from cluster_exp.domain.resources import NUM_RESOURCES
+
 JobKey = tuple[str, int]  # job id, generation
 
 
@@ -91,8 +93,8 @@ class Party:
     phase: Phase = Phase.BETWEEN
     asking: set[int] = field(default_factory=set)  # ranks that wait at the boundary
     looked: bool = False  # told to look up since it last asked
-    stage: int = 0  # the stage that it asks for or does next
-    wanting: set[int] = field(default_factory=set)  # ranks that asked for `stage`
+    stage: int = 0  # the stage that it does or passes next; after the last one NUM_RESOURCES
+    wanting: dict[int, int] = field(default_factory=dict)  # the stage that a rank asked for: `stage` or a later one
     holding: set[int] = field(default_factory=set)  # ranks that were granted a stage and have not given it back
     held: int = -1  # the stage of `holding`
     seen_s: float | None = None  # when the turn in `holding` was first seen by a check of the limit
@@ -101,8 +103,9 @@ class Party:
 
     @property
     def ready(self) -> bool:
-        """Whether all of its processes asked for the stage that comes next."""
-        return self.complete and len(self.wanting) == len(self.ranks)
+        """Whether all of its processes said which stage, or the boundary, is their next, and some stage is left."""
+        said = len(self.wanting) + len(self.asking) == len(self.ranks)
+        return said and self.complete and self.phase is Phase.TURNS and not self.at_boundary
 
     @property
     def blocks(self) -> bool:
@@ -111,8 +114,9 @@ class Party:
 
     @property
     def at_boundary(self) -> bool:
-        """Whether all of its processes wait for an answer at the boundary."""
-        return self.complete and len(self.asking) == len(self.ranks)
+        """Whether all of its processes wait for an answer at the boundary, with no stage to pass before."""
+        done = self.phase is not Phase.TURNS or self.stage in (0, NUM_RESOURCES)
+        return done and self.complete and len(self.asking) == len(self.ranks)
 
     @property
     def broken(self) -> bool:
@@ -132,9 +136,29 @@ class Party:
 
     def leave(self, rank: int) -> None:
         """One of its processes is gone: it holds and wants nothing any more."""
-        for ranks in (self.ranks, self.asking, self.wanting, self.holding):
+        for ranks in (self.ranks, self.asking, self.holding):
             ranks.discard(rank)
+        self.wanting.pop(rank, None)
         self._count()
+
+    def busy(self, rank: int) -> bool:
+        """Whether a process holds a turn, or waits for one or at the boundary."""
+        return rank in self.holding or rank in self.wanting or rank in self.asking
+
+    def skip(self) -> None:
+        """Passes the stages that nobody of it wants, if all have said."""
+        if self.ready:
+            self.stage = min(self.wanting.values(), default=NUM_RESOURCES)
+
+    def grant(self) -> list[Message]:
+        """Its next stage begins, for those of its processes that asked for it; the others pass it."""
+        self.holding = {rank for rank, stage in self.wanting.items() if stage == self.stage}
+        for rank in self.holding:
+            del self.wanting[rank]
+        self.held = self.stage
+        self.seen_s, self.passed = None, False
+        self.stage += 1
+        return [Granted(process) for process in self.processes if process.rank in self.holding]
 
     def _count(self) -> None:
         self.processes = tuple(Process(self.key, rank) for rank in sorted(self.ranks))

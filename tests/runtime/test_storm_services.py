@@ -258,7 +258,7 @@ def test_the_turn_server_withstands_a_storm_and_hands_out_turns_afterwards(tmp_p
     server.start()
     server.expect("good", 1)
     server.set_group(1, 1, [(("good", 1), 0), (("other", 1), 2)], 1)
-    hello = {"t": "hello", "v": 1, "job": "good", "generation": 1, "rank": 0, "world": 1, "done": 0, "turns": True}
+    hello = {"t": "hello", "v": 2, "job": "good", "generation": 1, "rank": 0, "world": 1, "done": 0, "turns": True}
     lines = [
         json.dumps(hello).encode() + b"\n" + more
         for more in (

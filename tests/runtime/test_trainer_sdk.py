@@ -162,7 +162,7 @@ def test_a_member_of_a_group_may_come_from_another_node(server: TurnServer) -> N
     server.set_group(2, 1, [(("far", 1), 0)], 6)  # never expected here: another worker launched it
     token = turn_token(server.key, "far", 1)
     connection = Connection(f"tcp:{server.tcp_address}")
-    connection.send("hello", v=1, job="far", generation=1, rank=0, world=1, done=0, turns=True, token=token)
+    connection.send("hello", v=2, job="far", generation=1, rank=0, world=1, done=0, turns=True, token=token)
     connection.send("ask", done=0)
     assert connection.receive() == {"t": "go", "turns": False, "batch": 6}
     connection.close()

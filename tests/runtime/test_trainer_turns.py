@@ -289,7 +289,7 @@ def test_strangers_and_nonsense_are_cut_off_alone(bench: Bench) -> None:
     bench.group({"a": 0})
     bench.start("a", StageProfile(0.05, 0.01, 0.02, 0.01, 0.01), 10)
     bench.until(lambda events: bool(events))
-    hello = '{"t":"hello","v":1,"job":"a","generation":9,"rank":0,"world":1,"done":0,"turns":true}'
+    hello = '{"t":"hello","v":2,"job":"a","generation":9,"rank":0,"world":1,"done":0,"turns":true}'
     for data, why in (
         (b"\xff\n", b"not a line of JSON"),
         (b"[" * 5000, b"longer than"),
@@ -297,7 +297,7 @@ def test_strangers_and_nonsense_are_cut_off_alone(bench: Bench) -> None:
         (b'{"t":"give"}\n', b"hello comes first"),
         (hello.encode() + b"\n", b"generation 9 is not expected here, generation 1 is"),
         (hello.replace('"a"', '"z"').encode() + b"\n", b"job z generation 9 is not expected here, no launch"),
-        (hello.replace('"v":1', '"v":2').encode() + b"\n", b"protocol version 2"),
+        (hello.replace('"v":2', '"v":1').encode() + b"\n", b"protocol version 1"),
     ):
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(DEADLINE_S)

@@ -63,7 +63,7 @@ def server(tmp_path: Path, testbed: Path) -> Iterator[Server]:
 
 
 def hello(connection: Connection, token: str, job: str = "far", generation: int = 1) -> None:
-    connection.send("hello", v=1, job=job, generation=generation, rank=0, world=1, done=0, turns=True, token=token)
+    connection.send("hello", v=2, job=job, generation=generation, rank=0, world=1, done=0, turns=True, token=token)
 
 
 def first_answer(address: str, tls_dir: Path, token: str) -> dict[str, object]:

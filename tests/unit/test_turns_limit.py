@@ -83,7 +83,7 @@ class Client:
         self.sock.connect(str(path))
         self.file = self.sock.makefile("rb")
         job_id, generation = process.job
-        self.say(t="hello", v=1, job=job_id, generation=generation, rank=0, world=1, done=0, turns=True)
+        self.say(t="hello", v=2, job=job_id, generation=generation, rank=0, world=1, done=0, turns=True)
 
     def say(self, **fields: object) -> None:
         self.sock.sendall(json.dumps(fields).encode() + b"\n")

@@ -17,7 +17,7 @@ from cluster_exp.runtime.trainer.meter import Meter
 
 __all__ = ["Identity", "Trainer", "WorkerLostError"]
 
-_WIRE_VERSION = 1
+_WIRE_VERSION = 2
 _GIVE_LINE = b'{"t":"give"}\n'
 _TAKE_LINES = tuple(f'{{"t":"take","r":{stage}}}\n'.encode() for stage in range(NUM_RESOURCES))
 _PROGRESS_WALL_S = 0.1  # a trainer reports no more often than this
@@ -135,8 +135,6 @@ class Trainer:
         """
         if self.identity is None:
             return True
-        if 0 < self._next_stage < NUM_RESOURCES:  # the last iteration broke off
-            self._complete_stages()
         if self.remaining_iterations <= 0:
             self._finish("done")
             return False
@@ -190,7 +188,7 @@ class Trainer:
         if self.identity is None:
             return
         self._meter.end(time.monotonic_ns(), count)  # what was left out has no length
-        self._complete_stages()
+        self._next_stage = NUM_RESOURCES
         now_s = time.monotonic()
         if now_s - self._reported_s >= _PROGRESS_WALL_S:
             self._reported_s = now_s
@@ -285,27 +283,11 @@ class Trainer:
     def _take(self, resource: Resource) -> None:
         if resource < self._next_stage:
             raise ValueError(f"stage {resource.name} comes after stage {RESOURCE_NAMES[self._next_stage - 1]}")
-        if self.turns:
-            for stage in range(self._next_stage, resource):
-                self._pass(stage)
-            self._turn(resource)
+        if self.turns:  # those left out before it are passed by asking for it
+            self._arbiter.send_line(_TAKE_LINES[resource])
+            while self._arbiter.receive()["t"] != "granted":
+                pass
         self._next_stage = resource + 1
-
-    def _complete_stages(self) -> None:
-        """Takes and gives back the turns of the stages that the iteration left out."""
-        if self.turns:
-            for stage in range(self._next_stage, NUM_RESOURCES):
-                self._pass(stage)
-        self._next_stage = NUM_RESOURCES
-
-    def _pass(self, stage: int) -> None:
-        self._turn(stage)
-        self._arbiter.send_line(_GIVE_LINE)
-
-    def _turn(self, stage: int) -> None:
-        self._arbiter.send_line(_TAKE_LINES[stage])
-        while self._arbiter.receive()["t"] != "granted":
-            pass
 
     def _report(self, kind: str, window: StageWindow | None = None) -> None:
         measured = {} if window is None else {"window": window_fields(window)}
