@@ -2,9 +2,11 @@
 
 A trainer says `hello` first, then `ask` (at a boundary), `take` and `give` (a stage's turn), `progress`, `saved` (a
 checkpoint), and at its end `left` (told to stop) or `done`. The worker says `go`, `stop`, `granted`, `look`, or
-`refused` before it hangs up.
+`refused` before it hangs up. A process that prefetches for a trainer says `hello` with a number of its own
+(`helper`), then only `take` and `give`, until the trainer says `dismiss`.
 """
 
+import itertools
 import json
 import math
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ WIRE_VERSION = 2
 MAX_LINE_BYTES = 4096
 MAX_WORLD = 65_536
 _MAX_ITERATIONS = 2**53
+_MAX_HELPER = 2**31  # they number themselves by process id
 
 
 class WireError(ValueError):
@@ -33,7 +36,8 @@ class Line:
     generation: int = 0
     rank: int = 0
     world: int = 0
-    stage: int = 0
+    helper: int = 0  # hello: number of a process that prefetches; 0 = the trainer itself
+    resources: tuple[int, ...] = ()  # take: what the turn locks
     done: int = 0  # iterations done of the whole job
     turns: bool = False  # hello: whether this connection takes turns (else it only reports)
     leave: bool = False  # ask: whether the process wants its job to leave
@@ -47,10 +51,15 @@ def encode(kind: str, **fields: Any) -> bytes:
 
 
 GRANTED_LINE = encode("granted")
+_KINDS = "hello, ask, take, give, dismiss, progress, saved, left, done"
 # The lines that every stage needs, as the SDK writes them: known without parsing.
 _FREQUENT = {
     b'{"t":"give"}': Line("give"),
-    **{f'{{"t":"take","r":{stage}}}'.encode(): Line("take", stage=stage) for stage in range(NUM_RESOURCES)},
+    **{
+        encode("take", r=resources)[:-1]: Line("take", resources=resources)
+        for count in range(1, NUM_RESOURCES + 1)
+        for resources in itertools.combinations(range(NUM_RESOURCES), count)
+    },
 }
 
 
@@ -70,16 +79,16 @@ def parse_trainer_line(line: bytes) -> Line:
         case "hello":
             return _hello(fields)
         case "take":
-            return Line("take", stage=_number(fields, "r", 0, NUM_RESOURCES - 1))
-        case "give":
-            return Line("give")
+            return Line("take", resources=_resources(fields.get("r")))
+        case "give" | "dismiss":
+            return Line(str(kind))
         case "ask":
             done = _number(fields, "done", 0, _MAX_ITERATIONS)
             return Line("ask", done=done, leave=fields.get("leave") is True)
         case "progress" | "saved" | "left" | "done":
             done = _number(fields, "done", 0, _MAX_ITERATIONS)
             return Line(str(kind), done=done, window=_window(fields.get("window")) if kind == "progress" else None)
-    raise WireError(f"unknown message {kind!r}; allowed: hello, ask, take, give, progress, saved, left, done")
+    raise WireError(f"unknown message {kind!r}; allowed: {_KINDS}")
 
 
 def _hello(fields: dict[str, Any]) -> Line:
@@ -98,6 +107,7 @@ def _hello(fields: dict[str, Any]) -> Line:
         generation=_number(fields, "generation", 1, _MAX_ITERATIONS),
         rank=_number(fields, "rank", 0, MAX_WORLD - 1),
         world=_number(fields, "world", 1, MAX_WORLD),
+        helper=_number(fields, "helper", 0, _MAX_HELPER) if "helper" in fields else 0,
         done=_number(fields, "done", 0, _MAX_ITERATIONS),
         turns=fields.get("turns") is True,
         token=token,
@@ -109,6 +119,13 @@ def _number(fields: dict[str, Any], name: str, low: int, high: int) -> int:
     if type(value) is not int or not low <= value <= high:
         raise WireError(f"{name} is {value!r}, allowed: a whole number in {low}..{high}")
     return value
+
+
+def _resources(value: Any) -> tuple[int, ...]:
+    known = isinstance(value, list) and 0 < len(value) <= NUM_RESOURCES
+    if not known or not all(type(each) is int and 0 <= each < NUM_RESOURCES for each in value):
+        raise WireError(f"r is {value!r:.80}, allowed: a list of whole numbers in 0..{NUM_RESOURCES - 1}")
+    return tuple(sorted(set(value)))
 
 
 def _window(fields: Any) -> StageWindow | None:

@@ -14,6 +14,7 @@ taken out of its group, or moved to another, takes its old group's turns until i
 from collections.abc import Sequence
 
 from cluster_exp.domain.resources import NUM_RESOURCES
+from cluster_exp.protocol.turn_grants import helped, lockstep, work_conserving
 from cluster_exp.protocol.turns_state import (
     Discipline,
     Go,
@@ -28,6 +29,7 @@ from cluster_exp.protocol.turns_state import (
     Stop,
     Stuck,
     TurnError,
+    first_of,
 )
 
 __all__ = [
@@ -43,6 +45,9 @@ __all__ = [
     "Stuck",
     "TurnError",
 ]
+
+
+MOST_HELPERS = 1024  # of a job: processes that prefetch
 
 
 class Arbiter:
@@ -76,6 +81,8 @@ class Arbiter:
         elif version <= group.version:
             return []
         changed = group.discipline is not discipline
+        if changed:
+            group.due.clear()
         group.version, group.batch, group.discipline = version, batch, discipline
         offsets = dict(members)
         former = [key for key in (*group.offsets, *(group.pending or ())) if key not in offsets]
@@ -108,7 +115,8 @@ class Arbiter:
         """Drops all that is known of a launch that is over."""
         messages: list[Message] = []
         if key in self._parties:
-            for process in self._parties[key].processes:
+            party = self._parties[key]
+            for process in (*party.helpers, *party.processes):
                 messages += self.leave(process)
         self._stops.discard(key)
         for group_id in self._bind(key, None):
@@ -119,6 +127,11 @@ class Arbiter:
         """Whether a launch is a member of a group, or becomes one."""
         return key in self._group_of or self._bound.get(key) is not None
 
+    def helps(self, process: Process) -> bool:
+        """Whether a process that prefetches holds a turn."""
+        party = self._parties.get(process.job)
+        return party is not None and process in party.help_held
+
     # What processes say
 
     def join(self, process: Process, world: int) -> list[Message]:
@@ -127,6 +140,14 @@ class Arbiter:
         Raises:
             TurnError: it is or was there already, or contradicts the job's other processes.
         """
+        if process.helper:
+            party = self._party(Process(process.job, process.rank))
+            if len(party.helpers) >= MOST_HELPERS:
+                raise TurnError(f"job {process.job[0]} has {MOST_HELPERS} processes that prefetch, allowed: as many")
+            if party.has(process):
+                raise TurnError(f"helper {process.helper} of job {process.job[0]} is there already")
+            party.helpers.add(process)
+            return []
         party = self._parties.get(process.job) or Party(process.job, world)
         if party.world != world or not 0 <= process.rank < world:
             raise TurnError(f"rank {process.rank} of {world} does not go with a job of {party.world} processes")
@@ -139,15 +160,20 @@ class Arbiter:
     def leave(self, process: Process) -> list[Message]:
         """A process is gone, in whatever way: it holds and wants nothing any more."""
         party = self._parties.get(process.job)
-        if party is None or process.rank not in party.ranks:
+        if party is None or not party.has(process):
             return []
-        party.leave(process.rank)
-        if party.ranks:
-            return self._settle_job(process.job)
-        del self._parties[process.job]
-        group_id = self._group_of.get(process.job)
-        if process.job in self._bound:
-            self._place(process.job, self._bound[process.job])
+        party.leave(process)
+        return self._settle_what_is_left(party)
+
+    def _settle_what_is_left(self, party: Party) -> list[Message]:
+        """A job without ranks is there as long as a process that prefetched for it holds a turn."""
+        key = party.key
+        if party.ranks or party.help_held:
+            return self._settle_job(key)
+        del self._parties[key]
+        group_id = self._group_of.get(key)
+        if key in self._bound:
+            self._place(key, self._bound[key])
         return self._settle(group_id)
 
     def ask(self, process: Process, leave: bool = False) -> list[Message]:
@@ -157,29 +183,38 @@ class Arbiter:
             TurnError: it holds or wants a turn.
         """
         party = self._party(process)
-        if process.rank in party.holding or process.rank in party.wanting:
+        if process.helper or process.rank in party.holding or process.rank in party.wanting:
             raise TurnError(f"job {process.job[0]} asks at a boundary while it holds or wants a turn")
         party.asking.add(process.rank)
         if leave:
             self._stops.add(process.job)
         return self._settle_job(process.job)
 
-    def take(self, process: Process, stage: int) -> list[Message]:
-        """A process wants the turn of a stage.
+    def take(self, process: Process, *stages: int) -> list[Message]:
+        """A process wants the turn of a stage, with one resource or several: all of them, or it waits.
 
         Raises:
             TurnError: it runs without turns, holds one, or asks out of order.
         """
         party = self._party(process)
+        resources = sum(1 << stage for stage in set(stages))
+        if process.helper:
+            if process in party.help_wanted or process in party.help_held:
+                raise TurnError(f"job {process.job[0]}: a process that prefetches asks twice")
+            party.help_wanted[process] = resources
+            return self._settle_job(process.job)
+        stage = first_of(resources)
         if party.phase is not Phase.TURNS or party.busy(process.rank) or stage < party.stage:
             raise TurnError(f"job {process.job[0]} asks for stage {stage} in phase {party.phase.value}")
-        party.wanting[process.rank] = stage
+        party.wanting[process.rank] = resources
         return self._settle_job(process.job) if party.ready else []
 
     def give(self, process: Process) -> list[Message]:
         """A process gives its turn back. Raises TurnError when it holds none."""
         party = self._party(process)
-        if process.rank not in party.holding:
+        if process.helper and party.help_held.pop(process, None) is not None:
+            return self._settle_what_is_left(party)
+        if process.helper or process.rank not in party.holding:
             raise TurnError(f"job {process.job[0]} gives back a turn that it does not hold")
         party.holding.discard(process.rank)
         return [] if party.holding else self._settle_job(process.job)
@@ -192,18 +227,14 @@ class Arbiter:
         Each is named once a stage. The others go on without it; once it has given back, it goes on like a newcomer.
         """
         stuck: list[Stuck] = []
-        for party in filter(lambda each: each.blocks, self._parties.values()):
-            if party.seen_s is None:
-                party.seen_s = now_s
-            elif now_s - party.seen_s >= limit_s:
-                party.passed, party.aligned = True, False
-                stuck.append(Stuck(party.key, tuple(sorted(party.holding)), party.held, now_s - party.seen_s))
+        for party in filter(lambda each: each.occupies, self._parties.values()):
+            stuck += party.pass_over(now_s, limit_s)
         groups = dict.fromkeys(self._group_of.get(each.job) for each in stuck)
         return stuck, [message for group_id in groups for message in self._settle(group_id)]
 
     def _party(self, process: Process) -> Party:
         party = self._parties.get(process.job)
-        if party is None or process.rank not in party.ranks:
+        if party is None or not party.has(process):
             raise TurnError(f"rank {process.rank} of job {process.job[0]} is not there")
         return party
 
@@ -285,7 +316,7 @@ class Arbiter:
             return messages + self._settle(group_id)
         if party is not None and party.at_boundary:
             messages += self._answer(party, (), 1)
-        return messages
+        return messages + (helped(party, (), False) if party is not None else [])
 
     def _settle(self, group_id: int | None) -> list[Message]:
         """Answers everybody in a group who can be answered now."""
@@ -302,8 +333,19 @@ class Arbiter:
             if party.at_boundary:
                 messages += self._answer(party, [other for other in parties if other is not party], group.batch)
         if group.discipline is Discipline.LOCKSTEP:
-            return messages + self._lockstep(group, parties)
-        return messages + self._work_conserving(group, parties)
+            granted, passed = lockstep(group, parties, self._bound)
+        else:
+            granted, passed = work_conserving(group, parties), False
+        messages += granted
+        for party in parties:
+            if party.help_wanted:
+                others = [other for other in parties if other is not party]
+                messages += helped(party, others, group.discipline is Discipline.LOCKSTEP)
+        if passed:
+            arrived = [party.key for party in parties if party.at_boundary]
+            for key in arrived or [parties[0].key]:
+                messages += self._settle_job(key)
+        return messages
 
     def _must_leave(self, party: Party) -> bool:
         return party.broken or party.key in self._stops
@@ -318,7 +360,8 @@ class Arbiter:
         if free:
             return [message for other in free for message in self._look(other)]
         company = any(
-            other.complete and (other.phase is Phase.TURNS or not self._must_leave(other)) for other in others
+            other.occupies or (other.complete and (other.phase is Phase.TURNS or not self._must_leave(other)))
+            for other in others
         )
         party.asking.clear()
         party.phase = Phase.TURNS if company else Phase.FREE
@@ -332,64 +375,3 @@ class Arbiter:
             return []
         party.looked = True
         return [Look(process) for process in party.processes]
-
-    def _lockstep(self, group: Group, parties: Sequence[Party]) -> list[Message]:
-        """Begins the next slot when nobody holds a turn and everyone who follows the slots asks for the right one."""
-        if any(party.blocks for party in parties):
-            return []
-        if group.pending is not None:
-            self._realign(group, parties)
-        followers = [party for party in parties if party.aligned]
-        if any(not party.ready for party in followers):
-            return []
-        # A newcomer joins at the slot of its stage. While new offsets wait, only former members begin an iteration.
-        ready = [party for party in parties if party.ready and not party.aligned]
-        newcomers = [p for p in ready if group.pending is None or p.stage != 0 or p.key in self._bound]
-        going = [*followers, *newcomers]
-        if not going:
-            return []
-        slot = group.slot + 1
-        if not followers:
-            slot = (going[0].stage - group.offsets[going[0].key]) % NUM_RESOURCES
-        group.slot = slot
-        messages: list[Message] = []
-        due_now: dict[int, Party] = {}
-        for party in going:
-            due = (slot + group.offsets[party.key]) % NUM_RESOURCES
-            if party.stage == due and due not in due_now:
-                due_now[due] = party
-                party.aligned = True
-                messages += party.grant()
-        for party in due_now.values():
-            if not party.holding:  # it passed: that may end the slot, or its iteration
-                messages += self._settle_job(party.key)
-        return messages
-
-    def _realign(self, group: Group, parties: Sequence[Party]) -> None:
-        """Takes over the pending offsets once nobody is left who follows the old ones inside an iteration."""
-        for party in parties:
-            party.aligned &= party.stage % NUM_RESOURCES != 0
-        if group.pending is not None and not any(p.aligned or p.key in self._bound for p in parties):
-            group.offsets, group.pending = group.pending, None
-
-    def _work_conserving(self, group: Group, parties: Sequence[Party]) -> list[Message]:
-        """Gives each free resource to the next member, after its last holder in turn order, that waits for it.
-
-        So a member that waits is passed over by each other member once at most.
-        """
-        messages: list[Message] = []
-        busy = {party.held for party in parties if party.blocks}
-        waiting: dict[int, list[Party]] = {}  # by resource
-        for party in parties:
-            if party.ready and party.stage not in busy:
-                waiting.setdefault(party.stage, []).append(party)
-        if not waiting:
-            return messages
-        place = {key: i for i, key in enumerate(group.offsets)}
-        for resource, rivals in sorted(waiting.items()):
-            last = group.last.get(resource)
-            first = place[last] + 1 if last in place else 0
-            chosen = min(rivals, key=lambda party: (place[party.key] - first) % len(place))
-            group.last[resource] = chosen.key
-            messages += chosen.grant()
-        return messages

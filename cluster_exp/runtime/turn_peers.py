@@ -35,6 +35,7 @@ class Peer:
         self.process: Process | None = None  # who it is, once it said hello
         self.turns = False  # whether it takes turns here, or only reports
         self.started = False
+        self.dismissed = False  # prefetches for nobody any more
         self.watched = self.events  # what the selector waits for
 
     @property

@@ -226,7 +226,8 @@ class TurnServer:
         self._send_all(messages)
 
     def _report_stuck(self, stuck: Stuck, now_s: float) -> None:
-        (job_id, generation), resource = stuck.job, RESOURCE_NAMES[stuck.stage]
+        job_id, generation = stuck.job
+        resource = " and ".join(name for i, name in enumerate(RESOURCE_NAMES) if stuck.resources >> i & 1)
         ranks = ", ".join(map(str, stuck.ranks))
         _log.warning(
             "job %s (rank %s) has kept %s for %.1f s and is passed over", job_id, ranks, resource, stuck.held_s
@@ -282,9 +283,17 @@ class TurnServer:
             case "ask":
                 return self._arbiter.ask(process, line.leave)
             case "take":
-                return self._arbiter.take(process, line.stage)
+                return self._arbiter.take(process, *line.resources)
             case "give":
-                return self._arbiter.give(process)
+                messages = self._arbiter.give(process)
+                if peer.dismissed:
+                    self._drop(peer)
+                return messages
+            case "dismiss":
+                self._dismiss(process)
+                return []
+        if process.helper:
+            raise WireError("a process that prefetches has nothing to report")
         event = _EVENTS[line.kind]
         if not peer.started and line.kind == "progress":
             peer.started, event = True, TrainerStarted
@@ -295,7 +304,9 @@ class TurnServer:
     def _greet(self, peer: Peer, line: Line) -> list[Message]:
         if peer.process is not None:
             raise WireError("hello comes once")
-        process = Process((line.job_id, line.generation), line.rank)
+        process = Process((line.job_id, line.generation), line.rank, line.helper)
+        if line.helper and not line.turns:
+            raise WireError("a process that prefetches has nothing to report, and takes turns only")
         if not peer.local and not opens(self.key, line.job_id, line.generation, line.token):
             raise WireError(f"job {line.job_id} generation {line.generation}: its token is missing or wrong")
         known = self._known.get(line.job_id)
@@ -308,6 +319,16 @@ class TurnServer:
             self._by_process[process] = peer
         self._strangers.pop(peer, None)
         return messages
+
+    def _dismiss(self, process: Process) -> None:
+        """Hangs up on what prefetches for a rank, where it holds a turn when that is over."""
+        if process.helper:
+            return
+        for other, peer in list(self._by_process.items()):
+            if other.helper and (other.job, other.rank) == (process.job, process.rank):
+                peer.dismissed = True
+                if not self._arbiter.helps(other):
+                    self._drop(peer)
 
     def _send_all(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -355,3 +376,4 @@ class TurnServer:
         if peer.process is not None and peer.turns:
             self._by_process.pop(peer.process, None)
             self._send_all(self._arbiter.leave(peer.process))
+            self._dismiss(peer.process)

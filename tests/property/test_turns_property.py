@@ -16,8 +16,16 @@ class Model:
     world: int
     state: str = "new"  # new, asking, free, turns, waiting, holding, gone
     stage: int = 0
+    last: int = 0  # the turn that it takes has the resources from `stage` to `last`
+    loading: range = range(0)  # resources of the turn in which it waits for its helper, if it has one
+    owed: bool = False  # waits, inside that turn, for a batch of its helper
     iterations: int = 0
     look: bool = False
+
+    @property
+    def loads(self) -> bool:
+        """Whether its next turn is the one in which it waits for its helper."""
+        return bool(self.loading) and self.stage == self.loading[0]
 
 
 @dataclass
@@ -31,6 +39,7 @@ class Cluster:
     boundary: dict[JobKey, list[int]] = field(default_factory=dict)
     jobs: int = 0
     sparse: float = 0.0  # probability that a process leaves a stage out
+    joint: float = 0.0  # probability that a turn has several resources, and that a job has helpers
 
     def deliver(self, messages: list[Message]) -> None:
         for message in messages:
@@ -45,6 +54,7 @@ class Cluster:
                 case Granted():
                     assert model.state == "waiting"
                     model.state = "holding"
+                    model.owed = model.loads and not model.process.helper
                 case Look():
                     model.look = True
         self.check()
@@ -60,10 +70,11 @@ class Cluster:
                 if key not in members:
                     continue
                 if model.state == "holding":
-                    assert holding.setdefault(model.stage, key) == key, "two jobs hold one resource"
+                    for resource in range(model.stage, model.last + 1):
+                        assert holding.setdefault(resource, key) == key, "two jobs hold one resource"
                 if model.state == "free":
                     free.add(key)
-                if model.state in ("turns", "waiting", "holding"):
+                if model.state == "holding" or (model.state in ("turns", "waiting") and not model.process.helper):
                     turning.add(key)
             assert len(free) <= 1
             assert not free or not turning - free, "a free job has company inside an iteration"
@@ -72,6 +83,16 @@ class Cluster:
         """Lets one process do what it can do by itself; false when it has to wait."""
         process = model.process
         match model.state:
+            case "new" if process.helper:
+                self.deliver(self.arbiter.join(process, model.world))
+                model.state = "idle"
+            case "idle":
+                model.state = "waiting"
+                self.deliver(self.arbiter.take(process, *range(model.stage, model.last + 1)))
+            case "holding" if process.helper:
+                model.state = "idle"
+                self.models[Process(process.job, process.rank)].owed = False
+                self.deliver(self.arbiter.give(process))
             case "new":
                 model.state = "asking"
                 self.deliver(self.arbiter.join(process, model.world))
@@ -91,15 +112,31 @@ class Cluster:
                     self.deliver(self.arbiter.ask(process))
                 else:
                     model.state = "waiting"
-                    self.deliver(self.arbiter.take(process, model.stage))
+                    most = 3 if self.rng.random() < self.joint else model.stage
+                    model.last = self.rng.randint(model.stage, most)
+                    if model.loads:
+                        model.last = model.loading[-1]
+                    self.deliver(self.arbiter.take(process, *range(model.stage, model.last + 1)))
             case "holding":
-                model.state, model.stage = "turns", model.stage + 1
+                model.state, model.stage = "turns", model.last + 1
                 self.deliver(self.arbiter.give(process))
             case "told":
                 self.remove(process.job)
             case _:
                 return False
         return True
+
+    def movable(self) -> list[Model]:
+        """Who can act; a helper only once its rank is there."""
+        return [
+            model
+            for model in self.models.values()
+            if model.state not in ("asking", "waiting")
+            and not model.owed
+            and not (
+                model.process.helper and self.models[Process(model.process.job, model.process.rank)].state == "new"
+            )
+        ]
 
     def remove(self, key: JobKey) -> None:
         for process in [process for process in self.models if process.job == key]:
@@ -146,6 +183,11 @@ class Cluster:
         for rank in range(world):
             process = Process(key, rank)
             self.models[process] = Model(process, world)
+            if self.rng.random() < self.joint:
+                loading = self.rng.choice([range(1), range(1, 2), range(2)])
+                self.models[process].loading = loading
+                helper = Process(key, rank, 1)
+                self.models[helper] = Model(helper, world, stage=loading[0], last=loading[-1])
 
     def disturb(self) -> None:
         what = self.rng.random()
@@ -161,26 +203,29 @@ class Cluster:
 
     def settle(self) -> None:
         """Everybody behaves: each job still there does two more iterations, or leaves when told."""
-        goal = {process: model.iterations + 2 for process, model in self.models.items()}
-        for _ in range(4000):
-            behind = [model for model in self.models.values() if model.iterations < goal[model.process]]
+        goal = {process: model.iterations + 2 for process, model in self.models.items() if not process.helper}
+        for _ in range(8000):
+            behind = [self.models[process] for process in goal if process in self.models]
+            behind = [model for model in behind if model.iterations < goal[model.process]]
             if not behind:
                 return
-            movable = [model for model in self.models.values() if model.state not in ("asking", "waiting")]
+            movable = self.movable()
             assert movable, {model.process: (model.state, model.stage) for model in self.models.values()}
             self.step(self.rng.choice(movable))
         raise AssertionError(f"no progress: {[(m.process, m.state, m.stage) for m in behind]}")
 
 
 @pytest.mark.parametrize("discipline", list(Discipline))
-@pytest.mark.parametrize("sparse", [0.0, 0.4])
+@pytest.mark.parametrize(("sparse", "joint"), [(0.0, 0.0), (0.4, 0.0), (0.2, 0.4)])
 @pytest.mark.parametrize("seed", range(100))
-def test_turns_never_overlap_and_never_stand_still(seed: int, sparse: float, discipline: Discipline) -> None:
-    cluster = Cluster(random.Random(seed), discipline, sparse=sparse)
+def test_turns_never_overlap_and_never_stand_still(
+    seed: int, sparse: float, joint: float, discipline: Discipline
+) -> None:
+    cluster = Cluster(random.Random(seed), discipline, sparse=sparse, joint=joint)
     for _ in range(60):
         if cluster.rng.random() < 0.15:
             cluster.disturb()
-        movable = [model for model in cluster.models.values() if model.state not in ("asking", "waiting")]
+        movable = cluster.movable()
         if movable:
             cluster.step(cluster.rng.choice(movable))
     cluster.settle()

@@ -119,8 +119,8 @@ def test_the_device_is_waited_for_before_the_gpu_turn_is_given_back(
     trainer = Trainer(Identity("a", 1, 0, 1, server.address, server.address, 1, 0), device)
     assert trainer.begin_iteration()
     trainer.turns = True
-    monkeypatch.setattr(trainer, "_turn", lambda stage: device.log.append(f"granted {stage}"))
-    monkeypatch.setattr(trainer._arbiter, "send_line", lambda line: device.log.append("given back"))
+    monkeypatch.setattr(trainer._arbiter, "take_turn", lambda stage: device.log.append(f"granted {stage[0]}"))
+    monkeypatch.setattr(trainer._arbiter, "give_turn", lambda: device.log.append("given back"))
     with trainer.stage(Resource.GPU):
         device.log.append("gpu work")
     with trainer.stage(Resource.NETWORK):

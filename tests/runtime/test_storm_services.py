@@ -262,11 +262,12 @@ def test_the_turn_server_withstands_a_storm_and_hands_out_turns_afterwards(tmp_p
     lines = [
         json.dumps(hello).encode() + b"\n" + more
         for more in (
-            b'{"t":"ask","done":0}\n{"t":"take","r":0}\n{"t":"give"}\n',
+            b'{"t":"ask","done":0}\n{"t":"take","r":[0]}\n{"t":"give"}\n',
             b'{"t":"progress","done":3}\n{"t":"done","done":9}\n',
-            b'{"t":"take","r":2}\n',
+            b'{"t":"take","r":[0,1]}\n',
         )
     ]
+    lines.append(json.dumps({**hello, "helper": 7}).encode() + b'\n{"t":"take","r":[1]}\n{"t":"give"}\n')
 
     def send(content: bytes) -> None:
         with socket.socket(socket.AF_UNIX) as sock:

@@ -1,6 +1,7 @@
 """What a training loop can rely on, and what it is told when it does something else."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -12,10 +13,10 @@ import pytest
 
 from cluster_exp.domain.resources import Resource
 from cluster_exp.protocol.turn_token import turn_token
-from cluster_exp.protocol.turn_wire import parse_trainer_line
+from cluster_exp.protocol.turn_wire import _FREQUENT, GRANTED_LINE, parse_trainer_line
 from cluster_exp.runtime.trainer import Trainer, WorkerLostError
 from cluster_exp.runtime.trainer.connection import Connection
-from cluster_exp.runtime.trainer.sdk import _GIVE_LINE, _TAKE_LINES, STAGE_LOG_HEADER, Identity
+from cluster_exp.runtime.trainer.identity import STAGE_LOG_HEADER, Identity
 from cluster_exp.runtime.turn_server import TrainerDone, TrainerEvent, TurnServer
 
 DEADLINE_S = 20.0
@@ -186,10 +187,22 @@ def test_the_environment_says_who_a_trainer_is() -> None:
     assert Identity.from_env(env) == Identity("a", 2, 1, 3, "unix:w", "tcp:h:1", 9, 4)
 
 
-def test_the_lines_that_the_sdk_keeps_ready_are_those_of_the_protocol() -> None:
-    assert parse_trainer_line(_GIVE_LINE.strip()).kind == "give"
-    lines = [parse_trainer_line(line.strip()) for line in _TAKE_LINES]
-    assert [(line.kind, line.stage) for line in lines] == [("take", stage) for stage in range(4)]
+def test_the_lines_of_every_stage_are_known_to_the_server_without_parsing(tmp_path) -> None:
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        connection = Connection(f"unix:{path}")
+        peer, _ = listener.accept()
+        with peer, peer.makefile("rb") as lines:
+            peer.sendall(GRANTED_LINE * 2)
+            connection.take_turn((Resource.GPU,))
+            connection.give_turn()
+            connection.take_turn((Resource.CPU, Resource.STORAGE))
+            connection.close()
+            heard = [line.strip() for line in lines]
+    assert set(heard) <= set(_FREQUENT)
+    assert [parse_trainer_line(line).resources for line in heard] == [(2,), (), (0, 1)]
 
 
 def test_importing_the_sdk_loads_nothing_heavy() -> None:

@@ -293,7 +293,7 @@ def test_strangers_and_nonsense_are_cut_off_alone(bench: Bench) -> None:
     for data, why in (
         (b"\xff\n", b"not a line of JSON"),
         (b"[" * 5000, b"longer than"),
-        (b'{"t":"take","r":7}\n', b"allowed: a whole number in 0..3"),
+        (b'{"t":"take","r":[7]}\n', b"allowed: a list of whole numbers in 0..3"),
         (b'{"t":"give"}\n', b"hello comes first"),
         (hello.encode() + b"\n", b"generation 9 is not expected here, generation 1 is"),
         (hello.replace('"a"', '"z"').encode() + b"\n", b"job z generation 9 is not expected here, no launch"),

@@ -1,13 +1,26 @@
 """A trainer's socket to a worker: lines out, lines in."""
 
 import json
+import os
 import select
 import socket
 import ssl
+import weakref
 from pathlib import Path
 from typing import Any
 
 _READ_BYTES = 4096
+_open: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    """A child, of a data loader say, must not keep the connection open when this trainer is gone."""
+    for connection in list(_open):
+        connection.close()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+_GIVE_LINE = b'{"t":"give"}\n'
 _GRANTED_LINE = b'{"t":"granted"}'
 
 
@@ -26,6 +39,7 @@ class Connection:
             ValueError: the address has another form.
         """
         self._received = b""
+        self._take_lines: dict[tuple[int, ...], bytes] = {}
         self._tls: ssl.SSLSocket | None = None
         kind, _, rest = address.partition(":")
         try:
@@ -44,10 +58,11 @@ class Connection:
                 raise ValueError(f"address {address!r} is none of unix:PATH, tcp:HOST:PORT and tls:HOST:PORT")
         except OSError as error:
             raise WorkerLostError(f"no worker at {address}: {error}") from error
+        _open.add(self)
 
     def send(self, kind: str, **fields: Any) -> None:
         """Sends one line. Raises WorkerLostError when the worker is gone."""
-        self.send_line(json.dumps({"t": kind, **fields}, separators=(",", ":")).encode() + b"\n")
+        self.send_line(_encode(kind, fields))
 
     def send_line(self, line: bytes) -> None:
         """Sends a line that is encoded already. Raises WorkerLostError when the worker is gone."""
@@ -56,6 +71,19 @@ class Connection:
         except OSError:
             while True:  # until the worker's last words, or their lack, raise the error
                 self.receive()
+
+    def take_turn(self, resources: tuple[int, ...]) -> None:
+        """Waits until all of these resources are this process's. Raises WorkerLostError."""
+        line = self._take_lines.get(resources)
+        if line is None:
+            line = self._take_lines[resources] = _encode("take", {"r": sorted(resources)})
+        self.send_line(line)
+        while self.receive()["t"] != "granted":
+            pass
+
+    def give_turn(self) -> None:
+        """Gives them back. Raises WorkerLostError."""
+        self.send_line(_GIVE_LINE)
 
     def receive(self) -> dict[str, Any]:
         """Waits for one line. Raises WorkerLostError when the worker hangs up or refuses this trainer."""
@@ -84,6 +112,10 @@ class Connection:
     def close(self) -> None:
         """Hangs up."""
         self._sock.close()
+
+
+def _encode(kind: str, fields: dict[str, Any]) -> bytes:
+    return json.dumps({"t": kind, **fields}, separators=(",", ":")).encode() + b"\n"
 
 
 def _client(tls_dir: Path) -> ssl.SSLContext:

@@ -3,9 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, TextIO
 
@@ -13,61 +11,12 @@ from cluster_exp.domain.measure import StageWindow
 from cluster_exp.domain.resources import NUM_RESOURCES, RESOURCE_NAMES, Resource
 from cluster_exp.runtime.trainer.connection import Connection, WorkerLostError
 from cluster_exp.runtime.trainer.device import Device, TorchCuda
+from cluster_exp.runtime.trainer.identity import STAGE_LOG_HEADER, Identity, greet, stage_row
 from cluster_exp.runtime.trainer.meter import Meter
 
 __all__ = ["Identity", "Trainer", "WorkerLostError"]
 
-_WIRE_VERSION = 2
-_GIVE_LINE = b'{"t":"give"}\n'
-_TAKE_LINES = tuple(f'{{"t":"take","r":{stage}}}\n'.encode() for stage in range(NUM_RESOURCES))
 _PROGRESS_WALL_S = 0.1  # a trainer reports no more often than this
-STAGE_LOG_HEADER = "job_id,generation,rank,gpus,iteration,resource,start_ns,end_ns,turn\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who a trainer is, as its launcher told it."""
-
-    job_id: str
-    generation: int
-    rank: int
-    world: int
-    worker: str  # address for reports
-    arbiter: str  # address for turns
-    iterations: int  # to do in all
-    iterations_done: int  # in earlier launches
-    gpus: str = ""  # node/gpu,node/gpu
-    stage_log: str = ""  # path; empty = none
-    checkpoint_dir: str = ""  # of this job, shared by all nodes; not made yet; empty = none
-    checkpoint_every: int = 0  # iterations; 0 = only when told to leave
-    token: str = field(default="", repr=False)  # that an arbiter on another node asks for
-    tls_dir: str = ""  # this host's keys, for an arbiter that is called by TLS
-
-    @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> "Identity | None":
-        """Reads the launcher's variables; None outside a cluster.
-
-        Raises:
-            KeyError, ValueError: some variables are there and others are missing or no numbers.
-        """
-        if "CLUSTER_EXP_JOB_ID" not in env:
-            return None
-        return cls(
-            job_id=env["CLUSTER_EXP_JOB_ID"],
-            generation=int(env["CLUSTER_EXP_GENERATION"]),
-            rank=int(env["CLUSTER_EXP_RANK"]),
-            world=int(env["CLUSTER_EXP_WORLD"]),
-            worker=env["CLUSTER_EXP_WORKER"],
-            arbiter=env["CLUSTER_EXP_ARBITER"],
-            iterations=int(env["CLUSTER_EXP_ITERATIONS"]),
-            iterations_done=int(env["CLUSTER_EXP_ITERATIONS_DONE"]),
-            gpus=env.get("CLUSTER_EXP_GPUS", ""),
-            stage_log=env.get("CLUSTER_EXP_STAGE_LOG", ""),
-            checkpoint_dir=env.get("CLUSTER_EXP_CHECKPOINT_DIR", ""),
-            checkpoint_every=int(env.get("CLUSTER_EXP_CHECKPOINT_EVERY", "0")),
-            token=env.get("CLUSTER_EXP_TURNS_TOKEN", ""),
-            tls_dir=env.get("CLUSTER_EXP_TLS", ""),
-        )
 
 
 class Trainer:
@@ -85,7 +34,8 @@ class Trainer:
         trainer.close()
 
     Outside a cluster every call does nothing and `begin_iteration` is always true. Stages come in the order of
-    `Resource`; one that is left out counts as empty.
+    `Resource`; one that is left out counts as empty, and nobody waits for it. A stage that needs several resources at
+    once names them all: `trainer.stage(Resource.CPU, Resource.STORAGE)`.
     """
 
     def __init__(self, identity: Identity | None, device: Device | None = None) -> None:
@@ -108,7 +58,9 @@ class Trainer:
         self._term = False
         self._next_stage = 0
         self._stage_ns = 0  # when the stage under way began
-        self._stages = tuple(_Stage(self, resource) for resource in Resource)
+        self._stages: dict[tuple[Resource, ...], _Stage] = {
+            (resource,): _Stage(self, (resource,)) for resource in Resource
+        }
         self._log: TextIO | None = None
         if identity is not None:
             self._connect(identity)
@@ -149,37 +101,46 @@ class Trainer:
         self._meter.begin(time.monotonic_ns(), self.turns, self._device.busy)
         return True
 
-    def stage(self, resource: Resource) -> AbstractContextManager[None]:
+    def stage(self, *resources: Resource) -> AbstractContextManager[None]:
         """One stage of the iteration, as a `with` block; with company in the group it waits for its turn first.
+
+        With several resources its turn locks all of them or none. Its time is counted as the first one's.
 
         Raises, when the block is entered:
             ValueError: the stage comes earlier in the order than one that this iteration had already.
             WorkerLostError: the worker is gone.
         """
-        return self._stages[resource]
+        stage = self._stages.get(resources)
+        if stage is None:
+            stage = self._stages[resources] = _Stage(self, resources)
+        return stage
 
-    def enter_stage(self, resource: Resource) -> None:
+    def enter_stage(self, *resources: Resource) -> None:
         """Begins a stage, for wrappers that have no block to put it around; else as `stage`."""
         if self.identity is None:
             return
         asked_ns = time.monotonic_ns()
-        self._take(resource)
+        self._take(resources)
         self._stage_ns = time.monotonic_ns()
         if self.turns:
             self._meter.waited(self._stage_ns - asked_ns)
 
-    def leave_stage(self, resource: Resource, *, broken: bool = False) -> None:
-        """Ends it; where it broke off (`broken`), the device is not waited for."""
+    def leave_stage(self, *resources: Resource, broken: bool = False, length_ns: int | None = None) -> None:
+        """Ends it; where it broke off (`broken`), the device is not waited for.
+
+        `length_ns`: how long its work was, where other processes did it and this one only waited for them.
+        """
         if self.identity is None:
             return
-        if resource >= Resource.GPU and self._meter.sampling and not broken:
+        if self._meter.sampling and not broken and max(resources) >= Resource.GPU:
             self._device.synchronise()
         end_ns = time.monotonic_ns()
         if self.turns:
-            self._arbiter.send_line(_GIVE_LINE)
-        self._meter.stage(resource, end_ns - self._stage_ns)
-        if self._log is not None:
-            self._note(resource, self._stage_ns, end_ns)
+            self._arbiter.give_turn()
+        self._meter.stage(resources[0], end_ns - self._stage_ns if length_ns is None else length_ns)
+        if self._log is not None and self.identity is not None:
+            row = stage_row(self.identity, self.iterations_done, resources, self._stage_ns, end_ns, self.turns)
+            self._log.write(row)
 
     def end_iteration(self, count: int = 1) -> None:
         """Counts the iteration (or `count` of them, when one stands for several) as done."""
@@ -223,6 +184,11 @@ class Trainer:
         if self.identity is not None:
             self._worker.send("saved", done=self.iterations_done)
 
+    def dismiss_helpers(self) -> None:
+        """Says that nobody waits for what prefetches for this process: it need not wait for a turn any more."""
+        if self.identity is not None:
+            self._arbiter.send("dismiss")
+
     def close(self) -> None:
         """Says that all iterations are done, if they are and that is not known yet, and hangs up."""
         if self.identity is not None:
@@ -235,28 +201,15 @@ class Trainer:
 
     def _connect(self, identity: Identity) -> None:
         self._arbiter = Connection(identity.arbiter, identity.tls_dir)
-        self._greet(self._arbiter, identity, turns=True)
+        greet(self._arbiter, identity, turns=True)
         self._worker = self._arbiter
         if identity.worker != identity.arbiter:
             self._worker = Connection(identity.worker)
-            self._greet(self._worker, identity, turns=False)
+            greet(self._worker, identity, turns=False)
         if identity.stage_log:
             self._log = open(identity.stage_log, "a", 1, "utf-8")  # noqa: SIM115 - open for the whole run
             if self._log.tell() == 0:
                 self._log.write(STAGE_LOG_HEADER)
-
-    def _greet(self, connection: Connection, identity: Identity, turns: bool) -> None:
-        connection.send(
-            "hello",
-            v=_WIRE_VERSION,
-            job=identity.job_id,
-            generation=identity.generation,
-            rank=identity.rank,
-            world=identity.world,
-            done=identity.iterations_done,
-            turns=turns,
-            token=identity.token if turns else "",
-        )
 
     def _look_up(self) -> bool:
         """Whether to ask at this boundary: always with turns or among several processes, else when told to."""
@@ -280,14 +233,13 @@ class Trainer:
                 case "stop":
                     return False
 
-    def _take(self, resource: Resource) -> None:
-        if resource < self._next_stage:
-            raise ValueError(f"stage {resource.name} comes after stage {RESOURCE_NAMES[self._next_stage - 1]}")
+    def _take(self, resources: tuple[Resource, ...]) -> None:
+        first = min(resources)
+        if first < self._next_stage:
+            raise ValueError(f"stage {first.name} comes after stage {RESOURCE_NAMES[self._next_stage - 1]}")
         if self.turns:  # those left out before it are passed by asking for it
-            self._arbiter.send_line(_TAKE_LINES[resource])
-            while self._arbiter.receive()["t"] != "granted":
-                pass
-        self._next_stage = resource + 1
+            self._arbiter.take_turn(resources)
+        self._next_stage = max(resources) + 1
 
     def _report(self, kind: str, window: StageWindow | None = None) -> None:
         measured = {} if window is None else {"window": window_fields(window)}
@@ -303,13 +255,6 @@ class Trainer:
             self._report("progress", window)
         self._report(kind)
 
-    def _note(self, resource: Resource, start_ns: int, end_ns: int) -> None:
-        if self._log is not None and self.identity is not None:
-            who = self.identity
-            gpus = who.gpus.replace(",", " ")
-            place = f"{who.job_id},{who.generation},{who.rank},{gpus},{self.iterations_done}"
-            self._log.write(f"{place},{resource.name.lower()},{start_ns},{end_ns},{int(self.turns)}\n")
-
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         self._term = True
 
@@ -317,16 +262,16 @@ class Trainer:
 class _Stage(AbstractContextManager[None]):
     """The block of a stage. One object serves all iterations: making one costs as much as all it does."""
 
-    __slots__ = ("_resource", "_trainer")
+    __slots__ = ("_resources", "_trainer")
 
-    def __init__(self, trainer: Trainer, resource: Resource) -> None:
-        self._trainer, self._resource = trainer, resource
+    def __init__(self, trainer: Trainer, resources: tuple[Resource, ...]) -> None:
+        self._trainer, self._resources = trainer, resources
 
     def __enter__(self) -> None:
-        self._trainer.enter_stage(self._resource)
+        self._trainer.enter_stage(*self._resources)
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._trainer.leave_stage(self._resource, broken=kind is not None)
+        self._trainer.leave_stage(*self._resources, broken=kind is not None)
 
 
 def window_fields(window: StageWindow) -> dict[str, Any]:
