@@ -96,8 +96,8 @@ def _hello(fields: dict[str, Any]) -> Line:
     if version != WIRE_VERSION:
         raise WireError(f"protocol version {version!r}, this worker speaks {WIRE_VERSION}")
     job_id = fields.get("job")
-    if not isinstance(job_id, str) or not 0 < len(job_id) <= 512:
-        raise WireError("job is not a name of 1 to 512 characters")
+    if not isinstance(job_id, str) or not 0 < len(job_id) <= 512 or not job_id.isprintable():
+        raise WireError("job is not a name of 1 to 512 printable characters")
     token = fields.get("token", "")
     if not isinstance(token, str) or len(token) > DIGITS:
         raise WireError(f"token is not a text of at most {DIGITS} characters")

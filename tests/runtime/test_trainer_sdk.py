@@ -131,6 +131,20 @@ def test_stages_out_of_order_are_refused(server: TurnServer) -> None:
     trainer.close()
 
 
+def test_a_stage_of_several_resources_counts_as_its_first_one(server: TurnServer, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    trainer = Trainer(Identity("a", 1, 0, 1, server.address, server.address, 1, 0, stage_log=str(log)))
+    trainer.begin_iteration()
+    with trainer.stage(Resource.CPU, Resource.STORAGE):
+        pass
+    with pytest.raises(ValueError, match="stage CPU comes after stage cpu"), trainer.stage(Resource.CPU):
+        pass
+    trainer.close()
+    assert log.read_text().splitlines()[1].split(",")[5] == "storage+cpu"
+    assert trainer._meter._stage_ns[Resource.CPU] > 0
+    assert trainer._meter._stage_ns[Resource.STORAGE] == 0
+
+
 def test_a_stage_that_fails_gives_its_turn_back(server: TurnServer) -> None:
     def fail(trainer: Trainer) -> None:
         with trainer.stage(Resource.STORAGE):

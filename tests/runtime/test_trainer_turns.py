@@ -296,6 +296,8 @@ def test_strangers_and_nonsense_are_cut_off_alone(bench: Bench) -> None:
         (b'{"t":"take","r":[7]}\n', b"allowed: a list of whole numbers in 0..3"),
         (b'{"t":"give"}\n', b"hello comes first"),
         (hello.encode() + b"\n", b"generation 9 is not expected here, generation 1 is"),
+        (hello.replace('"a"', r'"\ud800"').encode() + b"\n", b"1 to 512 printable characters"),
+        (hello.replace('"world":1', '"world":1,"helper":-1').encode() + b"\n", b"helper is -1, allowed"),
         (hello.replace('"a"', '"z"').encode() + b"\n", b"job z generation 9 is not expected here, no launch"),
         (hello.replace('"v":2', '"v":1').encode() + b"\n", b"protocol version 1"),
     ):

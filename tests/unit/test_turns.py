@@ -155,6 +155,84 @@ def test_nobody_waits_for_a_resource_that_it_leaves_out():
     assert arbiter.ask(process(B)) == [Go(process(B), True, 5)]
 
 
+def test_in_lockstep_a_turn_of_two_resources_goes_before_who_else_is_due_and_wants_one_of_them():
+    arbiter = together({A: 0, B: 1})
+    assert arbiter.take(process(A), STORAGE, CPU) == granted(A)
+    assert arbiter.take(process(B), STORAGE) == []
+    arbiter.give(process(A))
+    assert arbiter.take(process(A), GPU) == granted(A)  # slot 1 is empty
+    arbiter.give(process(A))
+    assert arbiter.take(process(A), NETWORK) == granted(A, B)
+    arbiter.give(process(A))
+    arbiter.ask(process(A))
+    arbiter.take(process(A), STORAGE, CPU)
+    arbiter.give(process(B))
+    assert arbiter.take(process(B), CPU) == granted(A)
+    assert arbiter.give(process(A)) == granted(B)  # still slot 0
+    assert arbiter.take(process(A), GPU) == []
+    assert arbiter.give(process(B)) == []
+    assert arbiter.take(process(B), GPU) == granted(B)  # slot 1: a did its cpu part before
+    arbiter.give(process(B))
+    assert arbiter.take(process(B), NETWORK) == granted(A, B)
+
+
+def test_a_turn_of_two_resources_is_overtaken_once_by_each_other_member():
+    arbiter = together({A: 0, B: 1, C: 2}, Discipline.WORK_CONSERVING)
+    assert arbiter.take(process(B), STORAGE) == granted(B)
+    assert arbiter.take(process(C), CPU) == granted(C)
+    assert arbiter.take(process(A), STORAGE, CPU) == []
+    arbiter.give(process(B))
+    arbiter.ask(process(B))
+    assert arbiter.take(process(B), STORAGE) == granted(B)  # a could not have it anyway
+    assert arbiter.give(process(C)) == []
+    arbiter.ask(process(C))
+    assert arbiter.take(process(C), CPU) == granted(C)
+    arbiter.give(process(B))
+    arbiter.ask(process(B))
+    assert arbiter.take(process(B), STORAGE) == []  # free, but a has let b go before
+    assert arbiter.give(process(C)) == granted(A)
+    assert arbiter.give(process(A)) == granted(B)
+
+
+def helper(key: JobKey) -> Process:
+    return Process(key, 0, 7)
+
+
+def test_what_prefetches_is_granted_what_its_job_holds_or_what_nobody_wants():
+    arbiter = together({A: 0, B: 1}, Discipline.WORK_CONSERVING)
+    arbiter.join(helper(A), 1)
+    assert arbiter.take(helper(A), CPU) == [Granted(helper(A))]
+    assert arbiter.take(process(B), CPU) == []
+    assert arbiter.give(helper(A)) == granted(B)
+    assert arbiter.take(helper(A), CPU) == []
+    assert arbiter.take(process(A), CPU) == []
+    assert arbiter.give(process(B)) == [*granted(A), Granted(helper(A))]
+    arbiter.ask(process(B))
+    assert arbiter.take(process(B), CPU) == []
+    assert arbiter.give(process(A)) == []
+    assert arbiter.give(helper(A)) == granted(B)
+
+
+def test_in_lockstep_prefetching_belongs_into_its_jobs_slot():
+    arbiter = together({A: 0, B: 1})
+    arbiter.join(helper(A), 1)
+    assert arbiter.take(helper(A), CPU) == []
+    assert arbiter.take(process(A), CPU) == [*granted(A), Granted(helper(A))]
+    arbiter.give(process(A))
+    assert arbiter.take(process(A), GPU) == []
+    assert arbiter.give(helper(A)) == granted(A)
+
+
+def test_a_job_that_is_gone_holds_what_its_prefetching_holds():
+    arbiter = together({A: 0, B: 1}, Discipline.WORK_CONSERVING)
+    arbiter.join(helper(A), 1)
+    arbiter.take(helper(A), CPU)
+    arbiter.leave(process(A))
+    assert arbiter.take(process(B), CPU) == []
+    assert arbiter.helps(helper(A))
+    assert arbiter.leave(helper(A)) == granted(B)
+
+
 def test_processes_of_a_job_may_leave_out_different_stages():
     arbiter = Arbiter()
     wide = [process(A, rank) for rank in range(2)]
@@ -362,6 +440,11 @@ def test_nothing_is_left_of_a_job_that_is_forgotten():
         (lambda a: a.give(process(A)), "does not hold"),
         (lambda a: (a.take(process(A), GPU), a.give(process(A)), a.take(process(A), CPU)), "asks for stage 1"),
         (lambda a: a.ask(process(C)), "rank 0 of job c is not there"),
+        (lambda a: a.join(helper(C), 1), "rank 0 of job c is not there"),
+        (lambda a: (a.join(helper(A), 1), a.join(helper(A), 1)), "helper 7 of job a is there already"),
+        (lambda a: (a.join(helper(A), 1), a.ask(helper(A))), "asks at a boundary"),
+        (lambda a: (a.join(helper(A), 1), a.take(helper(A), CPU), a.take(helper(A), CPU)), "asks twice"),
+        (lambda a: (a.join(helper(A), 1), a.give(helper(A))), "does not hold"),
         (lambda a: (a.take(process(A), STORAGE), a.take(process(A), CPU)), "asks for stage 1"),
         (lambda a: (a.take(process(A), STORAGE), a.ask(process(A))), "while it holds or wants a turn"),
     ],
