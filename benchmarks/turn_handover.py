@@ -1,15 +1,23 @@
 """How long a turn takes to change hands, against a bare ping-pong over a Unix socket on the same machine.
 
 Two trainers want the same GPU all the time. A hand-over lasts from the instant at which one ends its stage to that
-at which the other's begins: release, decision, grant. A ping-pong is one small message there and one back.
+at which the other's begins: release, decision, grant. A ping-pong is one small message there and one back. A relay is
+a process that only passes each message on: what a hand-over through a third process lasts at least.
 
-Prints microseconds and the ratio of the medians.
+The ends of a ping-pong that are left to the system may lie on one core, where a message is a change of context, or on
+two, where a sleeping core has to be woken; two runs may differ by a factor of ten. A trainer that ends its stage goes
+on computing, so a hand-over always goes to another core: its measure is the ping-pong between two cores.
+
+Prints microseconds and the ratios of the medians.
 """
 
 import argparse
+import contextlib
 import csv
 import itertools
 import multiprocessing
+import os
+import selectors
 import socket
 import statistics
 import tempfile
@@ -29,21 +37,32 @@ MESSAGE = b'{"t":"give"}\n'
 JOBS = ("a", "b")
 
 
-def echo(address: str) -> None:
+def keep_to(core: int | None) -> None:
+    """Binds this process to a core, by number among those that it may use; None = to none."""
+    cores = sorted(os.sched_getaffinity(0))
+    if core is not None:
+        os.sched_setaffinity(0, {cores[core % len(cores)]})
+
+
+def echo(address: str, core: int | None) -> None:
+    keep_to(core)
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(address)
         while data := sock.recv(4096):
             sock.sendall(data)
 
 
-def ping_pong_us(folder: Path, rounds: int, gap_s: float) -> list[float]:
+def ping_pong_us(folder: Path, rounds: int, gap_s: float = 0.0, two_cores: bool = False) -> list[float]:
     """Round trips to another process, in microseconds, `gap_s` apart."""
     address = str(folder / "echo")
+    (folder / "echo").unlink(missing_ok=True)
+    here = os.sched_getaffinity(0)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
-        child = multiprocessing.get_context("spawn").Process(target=echo, args=(address,))
+        child = multiprocessing.get_context("spawn").Process(target=echo, args=(address, 1 if two_cores else None))
         child.start()
+        keep_to(0 if two_cores else None)
         peer, _ = listener.accept()
     trips = []
     with peer:
@@ -55,7 +74,62 @@ def ping_pong_us(folder: Path, rounds: int, gap_s: float) -> list[float]:
             peer.recv(4096)
             trips.append((time.perf_counter_ns() - start_ns) / 1e3)
     child.join()
+    os.sched_setaffinity(0, here)
     return trips[rounds // 10 :]
+
+
+def pass_on(address: str) -> None:
+    """The relay: what one of its two clients says goes to the other."""
+    with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
+        listener.bind(address)
+        listener.listen()
+        one, other = listener.accept()[0], listener.accept()[0]
+        for here, there in ((one, other), (other, one)):
+            selector.register(here, selectors.EVENT_READ, there)
+        one.sendall(MESSAGE)
+        while True:
+            for key, _ in selector.select():
+                data = key.fileobj.recv(4096)
+                if not data:
+                    return
+                with contextlib.suppress(BrokenPipeError):  # the other has had all its turns
+                    key.data.sendall(data)
+
+
+def take_relayed(address: str, rounds: int, ends) -> None:
+    """Holds each turn that the relay brings; tells when turns began and ended."""
+    held = []
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(address)
+        for _ in range(rounds):
+            if not sock.recv(4096):
+                break
+            start_ns = time.monotonic_ns()
+            time.sleep(HOLD_S)
+            end_ns = time.monotonic_ns()
+            held.append((start_ns, end_ns))
+            with contextlib.suppress(BrokenPipeError):  # the other has had all its turns
+                sock.sendall(MESSAGE)
+    ends.send(held)
+
+
+def relayed_us(folder: Path, rounds: int) -> list[float]:
+    """As `handovers_us`, with a relay where the turn server is."""
+    spawn = multiprocessing.get_context("spawn")
+    address = str(folder / "relay")
+    relay = spawn.Process(target=pass_on, args=(address,))
+    relay.start()
+    while not (folder / "relay").exists():
+        time.sleep(0.01)
+    pipes = [spawn.Pipe() for _ in JOBS]
+    children = [spawn.Process(target=take_relayed, args=(address, rounds, there)) for _, there in pipes]
+    for child in children:
+        child.start()
+    held = sorted(turn for here, _ in pipes for turn in here.recv())
+    for child in (*children, relay):
+        child.join()
+    times = [(after[0] - before[1]) / 1e3 for before, after in itertools.pairwise(held)]
+    return times[len(times) // 10 :]
 
 
 def train(address: str, job: str, iterations: int, log: str) -> None:
@@ -100,7 +174,7 @@ def describe(name: str, times_us: list[float]) -> float:
     """Prints one row; returns the median in microseconds."""
     cuts = statistics.quantiles(times_us, n=100)
     median = statistics.median(times_us)
-    print(f"{name:<36}{median:>10.1f}{cuts[89]:>10.1f}{cuts[98]:>10.1f}{len(times_us):>8}")
+    print(f"{name:<44}{median:>10.1f}{cuts[89]:>10.1f}{cuts[98]:>10.1f}{len(times_us):>8}")
     return median
 
 
@@ -110,15 +184,20 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tight = ping_pong_us(folder, rounds, 0.0)
-        (folder / "echo").unlink()
-        spaced = ping_pong_us(folder, rounds, GAP_S)
+        apart = f", {GAP_S * 1e3:g} ms apart"
+        measured = {
+            "ping-pong": ping_pong_us(folder, rounds),
+            f"ping-pong{apart}": ping_pong_us(folder, rounds, GAP_S),
+            "ping-pong between cores": ping_pong_us(folder, rounds, two_cores=True),
+            f"ping-pong between cores{apart}": ping_pong_us(folder, rounds, GAP_S, two_cores=True),
+            "relay": relayed_us(folder, rounds // 2),
+        }
         handed = handovers_us(folder, rounds // 2)
-    print(f"{'microseconds':<36}{'median':>10}{'p90':>10}{'p99':>10}{'n':>8}")
-    ping_us = describe("ping-pong", tight)
-    spaced_us = describe(f"ping-pong, {GAP_S * 1e3:g} ms apart", spaced)
+    print(f"{'microseconds':<44}{'median':>10}{'p90':>10}{'p99':>10}{'n':>8}")
+    medians = {name: describe(name, times) for name, times in measured.items()}
     handed_us = describe(f"hand-over, stages of {HOLD_S * 1e3:g} ms", handed)
-    print(f"hand-over / ping-pong = {handed_us / ping_us:.2f}; apart = {handed_us / spaced_us:.2f}")
+    for name, median in medians.items():
+        print(f"hand-over / {name} = {handed_us / median:.2f}")
 
 
 if __name__ == "__main__":

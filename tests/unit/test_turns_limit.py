@@ -32,7 +32,7 @@ def test_a_stuck_holder_is_named_once_and_the_other_goes_on(discipline: Discipli
     assert arbiter.take(B, STORAGE) == []
     assert arbiter.check_limit(100.0, 30.0) == ([], [])  # seen for the first time
     assert arbiter.check_limit(129.9, 30.0) == ([], [])
-    assert arbiter.check_limit(130.0, 30.0) == ([Stuck(A.job, (0,), STORAGE, 30.0)], [Granted(B)])
+    assert arbiter.check_limit(130.0, 30.0) == ([Stuck(A.job, (0,), 1 << STORAGE, 30.0)], [Granted(B)])
     assert arbiter.check_limit(131.0, 30.0) == ([], [])
     arbiter.give(B)
     assert arbiter.take(B, CPU) == [Granted(B)]
@@ -111,15 +111,15 @@ def test_the_server_names_the_stuck_process(tmp_path: Path, caplog: pytest.LogCa
             assert a.hear() == "look"
             a.say(t="ask", done=1)
             assert (a.hear(), b.hear()) == ("go", "go")
-            a.say(t="take", r=STORAGE)
+            a.say(t="take", r=[STORAGE])
             assert a.hear() == "granted"
-            b.say(t="take", r=STORAGE)
+            b.say(t="take", r=[STORAGE])
             assert b.hear() == "granted"  # though a has not given it back
             event = stuck.get(timeout=10.0)
             assert (event.job_id, event.rank, event.resource) == ("a", 0, "storage")
             assert event.held_s >= 0.2
             assert "job a (rank 0) has kept storage for" in caplog.text
             a.say(t="give")
-            a.say(t="take", r=CPU)
+            a.say(t="take", r=[CPU])
             b.close()
             assert a.hear() == "granted"
