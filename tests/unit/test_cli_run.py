@@ -182,7 +182,8 @@ def test_a_live_run_that_fails_says_why_in_one_line(tmp_path, capsys, monkeypatc
     assert live(tmp_path, monkeypatch, LiveError("the worker of node n0 ended with code 1")) == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
     why = "error: the worker of node n0 ended with code 1"
-    assert line.endswith(f"{why}; the partial result lies in {tmp_path / 'out'}")
+    left = f"the partial result lies in {tmp_path / 'out'}, and `resume` goes on with it"
+    assert line.endswith(f"{why}; {left}")
     assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "failed"
 
 

@@ -1,6 +1,7 @@
 """The processes of a data loader take turns: no bit changes, no two jobs decode at once, nobody waits for ever."""
 
 import csv
+import gc
 import itertools
 import multiprocessing
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import shared_cache
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from cluster_exp.domain.resources import Resource
@@ -66,6 +68,14 @@ def train(dataset: Dataset, trainer: Trainer | None, steps: int = ALL, **options
             if steps == 0:
                 break
     return model.weight.detach().clone()
+
+
+@pytest.fixture(autouse=True)
+def batches_are_let_go() -> Iterator[None]:
+    """Else torch complains of each batch that another process made, when Python ends."""
+    yield
+    gc.collect()
+    shared_cache.free_dead_references()
 
 
 @pytest.fixture(params=list(Discipline))
