@@ -11,6 +11,7 @@ from cluster_exp.domain.events import JobPreempted
 from cluster_exp.domain.job import JobStatus
 from cluster_exp.interleave.speed import LockstepSpeed
 from cluster_exp.protocol.turns import Discipline
+from cluster_exp.runtime import codec
 from cluster_exp.runtime.local import LiveConfig, run_local
 from cluster_exp.runtime.rpc import master_pb2
 from tests.horovod.live_training_kit import Killer, Mover, checkpoint_of, ranks_of, real
@@ -25,9 +26,10 @@ __all__ = ["images", "settings_of_torch", "text"]
 pytestmark = [pytest.mark.live, pytest.mark.horovod]
 FAMILIES = ("resnet18", "gpt2", "a2c", "dqn")
 ITERATIONS = 100
+WIDE_ITERATIONS = 400  # some seconds at least, in which a third job comes and a rank is killed
 
 
-def live(folder: Path, jobs, plans: Scheduler, *, gpus=1, interval_s=0.0, comm="horovod", **hooks) -> Memory:
+def live(folder: Path, jobs, plans: Scheduler, *, gpus=1, interval_s=0.0, comm="horovod", extra=0, **hooks) -> Memory:
     """Runs jobs on two workers to their ends."""
     memory = Memory()
     config = LiveConfig(
@@ -43,6 +45,7 @@ def live(folder: Path, jobs, plans: Scheduler, *, gpus=1, interval_s=0.0, comm="
         checkpoint_every=10,
         retries=1,
         retry_wait_s=1.0,
+        extra_jobs=extra,
     )
     result = run_local(config, plans, memory, **hooks)
     logs = {path.name: path.read_text()[-3000:] for path in (folder / "logs").iterdir()}
@@ -60,11 +63,23 @@ def saved(folder: Path, name: str, rank: int = 0) -> dict:
 
 def test_jobs_of_both_workers_share_are_preempted_and_killed_and_end_with_the_same_bits(images, text, tmp_path):
     chosen = {name: options(name, images, text) for name in ("resnet18", "bert", "a2c")}
-    wide = [real("resnet18", chosen["resnet18"], 2, 40), real("bert", chosen["bert"], 2, 40)]
-    short = real("a2c", chosen["a2c"], 1, 8, submit_s=12.0)
+    wide = [real(name, chosen[name], 2, WIDE_ITERATIONS) for name in ("resnet18", "bert")]
+
+    def submit_a_short_one(stub) -> None:
+        def both_advanced():
+            reply = stub.QueryJobs(master_pb2.QueryJobsRequest(job_ids=["resnet18", "bert"]), timeout=10)
+            left = [view.remaining_iterations for view in reply.jobs]
+            return len(left) == 2 and max(left) < WIDE_ITERATIONS - 10
+
+        wait_for(both_advanced, "both jobs to advance", within_s=120)
+        short = real("a2c", chosen["a2c"], 1, 4)  # 4 s as stated, the others have more left as measured
+        stub.SubmitJob(codec.submission_to("short", [short]), timeout=10)
+
+    client = Client(submit_a_short_one)
     shared = tmp_path / "shared"
     killer = Killer("bert", 1, lambda: checkpoint_of(shared / "checkpoints", "bert", 1).exists())
-    memory = live(shared, [*wide, short], scheduler("muri-s"), on_progress=killer)
+    memory = live(shared, wide, scheduler("muri-s"), extra=1, on_progress=killer, on_address=client.begin)
+    client.finish()
 
     assert killer.killed
     retries = [event for event in memory.of(JobPreempted) if event.reason]
@@ -79,7 +94,7 @@ def test_jobs_of_both_workers_share_are_preempted_and_killed_and_end_with_the_sa
         live(alone, [job_], scheduler("fifo"), comm="torch")
         for rank in (0, 1):
             ours, theirs = saved(shared, job_.job_id, rank), saved(alone, job_.job_id, rank)
-            assert ours["iterations"] == 40
+            assert ours["iterations"] == WIDE_ITERATIONS
             assert difference(ours, theirs) == []
 
 
